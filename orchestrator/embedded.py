@@ -384,10 +384,10 @@ def _run_jobs(harness: Harness, settings: Settings, stop: threading.Event) -> No
     redis, keys = harness.client, make_keys(settings)
     while not stop.is_set():
         for queue in redis.hkeys(keys.sequences):
-            token = redis.lpop(keys.rq_queue(str(queue)))
-            parts: Any = redis.hmget(keys.rq_job(str(token)), JOB_FIELDS)
-            payload = read_payload(*parts)
+            job_id = str(redis.lpop(keys.rq_queue(str(queue))))
+            parts: Any = redis.hmget(keys.rq_job(job_id), JOB_FIELDS)
+            payload = read_payload(*parts, job_id=job_id)
             if payload is not None:
-                redis.delete(keys.rq_job(str(token)))
+                redis.delete(keys.rq_job(job_id))
                 harness.run(payload)
         stop.wait(0.01)

@@ -22,6 +22,17 @@ def make_process_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
 
 
+def limit_resource(kind: int, most: int) -> None:
+    """Limit a resource of this process, such as `resource.RLIMIT_DATA`, and of the processes that it starts.
+    A lower limit of the system stays."""
+    import resource
+
+    _, hard = resource.getrlimit(kind)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(kind, (most, hard))
+
+
 def exit_with_parent(lifeline: int) -> None:
     """In a child: exit at once, with all processes it forked, when the other end of this pipe is closed."""
     os.set_inheritable(lifeline, False)  # forks keep it; programs that an executor starts do not need it

@@ -64,6 +64,7 @@ def make_client(settings: Settings, redis: RedisClient | None = None) -> Client:
 def make_coordinator(client: RedisClient, consumer: str, settings: Settings) -> Coordinator:
     """A coordinator that reads events as this consumer."""
     from orchestrator.backend.backend import Backend
+    from orchestrator.coordinator.checker_process import ProcessChecker
     from orchestrator.coordinator.loop import Coordinator
     from orchestrator.redis_rq.event_log import RedisEventLog
     from orchestrator.redis_rq.keys import OwnStreams
@@ -85,7 +86,9 @@ def make_coordinator(client: RedisClient, consumer: str, settings: Settings) -> 
     )
     backend = Backend(store=store, runner=RqRunner(client, keys), settings=settings)
     repair = PartialCommits(client, keys, settings.retention_s).repair
-    return Coordinator(backend, log, definitions=store, routes=routes, repair=repair)
+    return Coordinator(
+        backend, log, definitions=store, routes=routes, repair=repair, checker=ProcessChecker()
+    )
 
 
 def make_supervisor(

@@ -87,10 +87,15 @@ class Stack:
             sys.executable, "-m", "orchestrator", "worker", *options, *(queues or ("default",))
         )
 
-    def rq_worker(self, *queues: str, worker_class: str = "rq.worker.Worker") -> subprocess.Popen[bytes]:
+    def rq_worker(
+        self,
+        *queues: str,
+        worker_class: str = "rq.worker.Worker",
+        serializer: tuple[str, ...] = JSON_SERIALIZER,
+    ) -> subprocess.Popen[bytes]:
         """A worker as RQ ships it: nothing of ours but the function it calls."""
         names = queues or ("orchestrator.default",)
-        rq = (sys.executable, "-m", "rq.cli", "worker", "--url", self.url, *JSON_SERIALIZER)
+        rq = (sys.executable, "-m", "rq.cli", "worker", "--url", self.url, *serializer)
         return self._spawn(*rq, "--worker-class", worker_class, "--worker-ttl", "30", *names)
 
     def module(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:

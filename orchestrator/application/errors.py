@@ -2,6 +2,7 @@
 
 OrchestratorError
 ├── InvalidSpec            the workflow document is wrong; nothing was started
+│   └── DocumentTooBig     its text has too many bytes or nodes; the rest was not checked
 ├── InvalidEvent           an event has missing or malformed fields; it becomes a dead letter
 ├── ExpressionError        an expression could not be evaluated; only its step fails
 ├── IllegalTransition      a step or workflow tried to enter a status it must not enter: a bug in this project
@@ -78,6 +79,10 @@ class InvalidSpec(OrchestratorError):
         sources = (problem.source or self.source for problem in self.problems)
         pairs = zip(sources, self.problems, strict=True)
         return "\n".join(problem.located_in(source) if source else str(problem) for source, problem in pairs)
+
+
+class DocumentTooBig(InvalidSpec):
+    """A document has too many bytes or nodes. This is found first, so nothing else was checked."""
 
 
 class InvalidEvent(OrchestratorError):

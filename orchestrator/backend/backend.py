@@ -76,9 +76,12 @@ class HistoryStore(Protocol):
 
 @runtime_checkable
 class BulkLoadStore(Protocol):
-    """A store that loads many records in one round trip."""
+    """A store that loads many records in few round trips: all, or the first ones until they have
+    `max_bytes`."""
 
     def load_many(self, ids: Sequence[str]) -> list[WorkflowRecord | StoreError]: ...
+
+    def load_some(self, ids: Sequence[str], max_bytes: int) -> list[WorkflowRecord | StoreError]: ...
 
 
 class Backend(RunfoxMethods):
@@ -234,20 +237,34 @@ class Backend(RunfoxMethods):
         self.load_shared_values([record])
         return record
 
-    def checkout_many(self, ids: Sequence[str]) -> dict[str, WorkflowRecord | StoreError]:
-        """Check many records out at once; the value is the error for a record that cannot be loaded."""
+    def checkout_many(
+        self, ids: Sequence[str], max_bytes: int | None = None
+    ) -> dict[str, WorkflowRecord | StoreError]:
+        """Check many records out at once; the value is the error for a record that cannot be loaded. When the
+        loaded records have `max_bytes`, the others are left out."""
         found: dict[str, WorkflowRecord | StoreError] = {}
         for one in ids:
             live = self._live.pop(one)
             if live is not None:
                 found[one] = live
         cold = [one for one in ids if one not in found]
-        if isinstance(self.store, BulkLoadStore):
-            found.update(zip(cold, self.store.load_many(cold) if cold else (), strict=True))
-        else:
-            found.update((one, self._load_or_error(one)) for one in cold)
+        if cold:
+            found.update(zip(cold, self._load_cold(cold, max_bytes), strict=False))
         self.load_shared_values([record for record in found.values() if isinstance(record, WorkflowRecord)])
         return found
+
+    def _load_cold(self, ids: Sequence[str], max_bytes: int | None) -> list[WorkflowRecord | StoreError]:
+        if not isinstance(self.store, BulkLoadStore):
+            return [self._load_or_error(one) for one in ids]
+        return self.store.load_many(ids) if max_bytes is None else self.store.load_some(ids, max_bytes)
+
+    def is_cached(self, workflow_execution_id: str) -> bool:
+        """Whether a record is in memory."""
+        return self._live.peek(workflow_execution_id) is not None
+
+    def check_in(self, record: WorkflowRecord) -> None:
+        """Keep a record that was checked out and not decided upon."""
+        self._live.put(record)
 
     def load_shared_values(self, records: Sequence[WorkflowRecord]) -> None:
         """Load the shared values of records whose specs may read them."""
@@ -289,6 +306,7 @@ class Backend(RunfoxMethods):
                 if self._on_state_change is not None:
                     merges += _merges(commit)
                 commit.record.apply(commit.changes)
+                commit.record.size += commit.written_bytes
                 self._live.put(commit.record)
         try:
             for merge in merges:

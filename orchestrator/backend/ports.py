@@ -6,13 +6,13 @@ test suite runs on all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.application.engine.schedules import Schedule
-from orchestrator.application.errors import RecordConflict
+from orchestrator.application.errors import InvalidEvent, RecordConflict
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import Event
@@ -38,6 +38,7 @@ class Commit:
     `replaces` is that record, at the version it must still have in the store.
     `idempotency_root` is a name and a window in seconds.
     `failure` is set by the store when it could not write this commit.
+    `written_bytes` may be set by the store: the size of the fields of the record that it writes.
 
     The store rejects the whole commit when
     - the record is no longer at the version that was decided upon;
@@ -55,6 +56,7 @@ class Commit:
     idempotency_root: tuple[str, int] | None = None
     replaces: WorkflowRecord | None = None
     failure: str = ""
+    written_bytes: int = 0
 
 
 class Committed(Enum):
@@ -123,6 +125,15 @@ class Definitions(Protocol):
 
     def spec(self, workflow_id: str) -> LoadedSpec:
         """A spec that executions are pinned to."""
+        ...
+
+    def find_spec(self, workflow_id: str, max_bytes: int) -> LoadedSpec | str:
+        """A spec that executions are pinned to; its document, as JSON, if it is not loaded yet and has more
+        than `max_bytes`."""
+        ...
+
+    def add_loaded(self, workflow_id: str, loaded: LoadedSpec) -> LoadedSpec:
+        """Keep a spec that was loaded elsewhere from the document that is stored under this id."""
         ...
 
     @property
@@ -220,16 +231,40 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One entry of an event stream: the event, or the problem why it cannot be parsed."""
+    """One entry of an event stream: the event, or the problem why it cannot be parsed. `source` is the event,
+    or parses it: that is done when the event is first asked for, because it may be large."""
 
     ref: EventRef
     at_ms: int
-    event: Event | None
-    problem: str | None = None
+    source: Event | Callable[[], Event] | None
     fields: dict[str, str] = field(default_factory=dict)
     delivery_count: int = 1
     origin: EventRef | None = None
     """Where the event was sent to, if it was moved since: a start may have been held."""
+    _parsed: list[tuple[Event | None, str | None]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+
+    @property
+    def event(self) -> Event | None:
+        return self._parse()[0]
+
+    @property
+    def problem(self) -> str | None:
+        return self._parse()[1]
+
+    @property
+    def size(self) -> int:
+        """How many characters the entry has."""
+        return sum(map(len, self.fields.values()))
+
+    def _parse(self) -> tuple[Event | None, str | None]:
+        if not self._parsed:
+            try:
+                self._parsed.append((self.source() if callable(self.source) else self.source, None))
+            except InvalidEvent as error:
+                self._parsed.append((None, str(error)))
+        return self._parsed[0]
 
     @property
     def sent_as(self) -> EventRef:
@@ -251,6 +286,12 @@ class EventLog(Protocol):
 
     next_timer_s: float | None
     """In how many seconds the next timer is due, as of the last sweep; None when there is none."""
+    has_secrets: bool
+    """Whether tokens get a secret: not while a coordinator of an earlier release is alive, as of the last
+    sweep."""
+
+    reads_starts: bool
+    """Whether new starts are read too; others are read in any case."""
 
     def open(self) -> None: ...
 
@@ -273,6 +314,11 @@ class EventLog(Protocol):
     def renew(self, deliveries: Sequence[Delivery], min_idle_ms: int) -> None:
         """Mark these events as still being handled, except those that were read or taken over less than
         `min_idle_ms` ago."""
+        ...
+
+    def read_again(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Events that this coordinator has read before, with their content, without those that were
+        deleted."""
         ...
 
     def reject(self, delivery: Delivery, reason: str, reply: dict[str, Any] | None = None) -> None:

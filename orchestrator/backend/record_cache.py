@@ -8,49 +8,80 @@ from threading import Lock
 from orchestrator.application.records.record import WorkflowRecord
 
 MAX_CACHED_STEPS = 200_000
+MAX_CACHED_BYTES = 32 * 1024 * 1024
+"""Of the values of all records and of their documents, as JSON. In memory they take several times as much."""
 
 
 class RecordCache:
-    """Bounded by the number of steps in its records; drops the least recently used record first.
+    """Bounded by the number of steps in its records, and by the bytes that were loaded and written for them;
+    drops the least recently used record first. The newest record is always kept. Records with the same spec
+    share it, so it counts once.
 
     A record that is popped belongs to the caller. Final records are not cached: no decision follows on them.
     """
 
-    def __init__(self, max_cached_steps: int = MAX_CACHED_STEPS) -> None:
-        self._max_cached_steps, self._steps = max_cached_steps, 0
-        self._records: OrderedDict[str, WorkflowRecord] = OrderedDict()
+    def __init__(
+        self, max_cached_steps: int = MAX_CACHED_STEPS, max_cached_bytes: int = MAX_CACHED_BYTES
+    ) -> None:
+        self._max_cached_steps, self._max_cached_bytes = max_cached_steps, max_cached_bytes
+        self._steps = self._bytes = 0
+        self._records: OrderedDict[str, tuple[WorkflowRecord, int]] = OrderedDict()
+        self._spec_users: dict[int, int] = {}
         self._lock = Lock()
+
+    @property
+    def bytes(self) -> int:
+        return self._bytes
 
     def pop(self, workflow_execution_id: str) -> WorkflowRecord | None:
         with self._lock:
             return self._pop(workflow_execution_id)
 
     def _pop(self, workflow_execution_id: str) -> WorkflowRecord | None:
-        record = self._records.pop(workflow_execution_id, None)
-        if record is not None:
-            self._steps -= _weight(record)
-        return record
+        found = self._records.pop(workflow_execution_id, None)
+        if found is None:
+            return None
+        self._subtract(*found)
+        return found[0]
 
     def peek(self, workflow_execution_id: str) -> WorkflowRecord | None:
         """Return a record without removing it. The caller may read only what never changes."""
         with self._lock:
-            return self._records.get(workflow_execution_id)
+            found = self._records.get(workflow_execution_id)
+            return None if found is None else found[0]
 
     def put(self, record: WorkflowRecord) -> None:
         with self._lock:
             self._pop(record.workflow_execution_id)
             if record.is_final:
                 return
-            self._records[record.workflow_execution_id] = record
-            self._steps += _weight(record)
-            while self._steps > self._max_cached_steps and len(self._records) > 1:
+            self._records[record.workflow_execution_id] = (record, record.size)
+            self._add(record)
+            while len(self._records) > 1 and (
+                self._steps > self._max_cached_steps or self._bytes > self._max_cached_bytes
+            ):
                 _, oldest = self._records.popitem(last=False)
-                self._steps -= _weight(oldest)
+                self._subtract(*oldest)
 
     def clear(self) -> None:
         with self._lock:
             self._records.clear()
-            self._steps = 0
+            self._spec_users.clear()
+            self._steps = self._bytes = 0
+
+    def _add(self, record: WorkflowRecord) -> None:
+        loaded = record.loaded
+        users = self._spec_users[id(loaded)] = self._spec_users.get(id(loaded), 0) + 1
+        self._steps += _weight(record)
+        self._bytes += record.size + (loaded.size if users == 1 else 0)
+
+    def _subtract(self, record: WorkflowRecord, size: int) -> None:
+        loaded = record.loaded
+        users = self._spec_users.pop(id(loaded)) - 1
+        if users:
+            self._spec_users[id(loaded)] = users
+        self._steps -= _weight(record)
+        self._bytes -= size + (loaded.size if not users else 0)
 
 
 def _weight(record: WorkflowRecord) -> int:

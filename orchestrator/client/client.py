@@ -137,6 +137,9 @@ class Client:
         if not reply["ok"]:
             raise StartRejected(reply["reason"], reply.get("problems", ()))
         started = StartResult.of(reply)
+        if reply.get("left_out"):  # the outcome or the error is too large for a reply
+            record = self.record(started.workflow_execution_id)
+            started = replace(started, outcome=record.outcome, error=record.error)
         return replace(started, outcome=self._payloads.load_references(started.outcome, "outcome"))
 
     def send_start(

@@ -1,4 +1,5 @@
-"""Decider: loads executions and decides on their events. Nothing is written here: the coordinator commits."""
+"""Decider: loads executions and decides on their events, as far as the work of a turn goes. Nothing is
+written here: the coordinator commits."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Callable
 from typing import cast
 
 from orchestrator.application.engine.transitions import decide, fail_workflow
+from orchestrator.application.engine.turn import Turn
 from orchestrator.application.errors import RecordNotFound, StoreError
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.events import Moment, StepEvent, make_failure
@@ -17,6 +19,9 @@ from orchestrator.coordinator.pending_commit import PendingCommit, build_commit,
 from orchestrator.coordinator.rejections import Rejections
 
 logger = logging.getLogger(__name__)
+
+MAX_LOADED_BYTES = 1_000_000
+"""After this much, a turn loads no further executions. It is about 7,000 steps."""
 
 
 class Decider:
@@ -30,32 +35,46 @@ class Decider:
         self._backend, self._rejections = backend, rejections
         self._jobs_per_commit, self._moment = jobs_per_commit, moment
 
-    def decide_all(self, grouped: dict[str, list[Delivery]]) -> list[PendingCommit]:
-        """Load the executions in one round trip, and decide on the events of each."""
-        decided = []
-        records = self._backend.checkout_many(list(grouped))
+    def decide_all(
+        self, grouped: dict[str, list[Delivery]], turn: Turn
+    ) -> tuple[list[PendingCommit], list[Delivery]]:
+        """Load the executions together, and decide on the events of each. When the turn is over, the events
+        that remain are returned for the next one."""
+        decided: list[PendingCommit] = []
+        later: list[Delivery] = []
+        records = self._backend.checkout_many(list(grouped), MAX_LOADED_BYTES)
         for workflow_execution_id, deliveries in grouped.items():
-            record = records[workflow_execution_id]
-            if not isinstance(record, StoreError):
-                decided.append(self._decide(record, deliveries))
-                continue
-            is_missing = isinstance(record, RecordNotFound)
-            reject = self._rejections.reject_missing if is_missing else self._rejections.dead_letter
-            for delivery in deliveries:
-                reject(delivery, str(record))
-        return decided
+            record = records.get(workflow_execution_id)
+            if record is None or turn.is_over():
+                later += deliveries
+                if isinstance(record, WorkflowRecord):
+                    self._backend.check_in(record)
+            elif isinstance(record, WorkflowRecord):
+                pending = self._decide(record, deliveries, turn)
+                decided.append(pending)
+                later += deliveries[len(pending.deliveries) :]
+            else:
+                self._reject(record, deliveries)
+        return decided, later
 
-    def _decide(self, record: WorkflowRecord, deliveries: list[Delivery]) -> PendingCommit:
+    def _reject(self, error: StoreError, deliveries: list[Delivery]) -> None:
+        """Reject the events of an execution that does not exist or cannot be loaded."""
+        is_missing = isinstance(error, RecordNotFound)
+        reject = self._rejections.reject_missing if is_missing else self._rejections.dead_letter
+        for delivery in deliveries:
+            reject(delivery, str(error))
+
+    def _decide(self, record: WorkflowRecord, deliveries: list[Delivery], turn: Turn) -> PendingCommit:
         # The latest time of all: streams are read one after the other, and a timer must not seem early.
         moment = self._moment(max(deliveries, key=lambda delivery: delivery.at_ms))
         events = cast("list[StepEvent]", [delivery.event for delivery in deliveries])
         try:
-            decided = decide(record, events, moment, self._jobs_per_commit)
+            decided = decide(record, events, moment, self._jobs_per_commit, turn)
         except Exception as error:
             # A defect of ours, or a damaged record. It must not stop other executions, and must be visible.
             logger.exception("cannot decide", extra={"execution": record.workflow_execution_id})
             return self._decide_to_fail(record, deliveries, internal_error(error))
-        rejected = dict(decided.rejected)
+        deliveries, rejected = deliveries[: decided.applied], dict(decided.rejected)
         accepted = [delivery for position, delivery in enumerate(deliveries) if position not in rejected]
         replies = {
             name: reply

@@ -1,6 +1,8 @@
 """Starts: the commits that create executions.
 
-    build_all(starts)          a creation for each start that is valid; the others are rejected
+    build_all(starts, turn)    a creation for each start that is valid; the others are rejected
+    waiting                    the events whose documents are checked outside of the loop first
+    await_specs(events)        the events whose executions can be loaded now; the others wait
     hold_back(creations)       the creations whose first jobs have room in their queues; the others are held
     retry(creation, result)    a creation that was not written: the next one to try, or a reply or rejection
 
@@ -17,19 +19,30 @@ from typing import Any, cast
 
 from orchestrator.application.engine.create import UnknownWorkflow, child_spec, new_record
 from orchestrator.application.engine.transitions import decide
-from orchestrator.application.errors import InvalidEvent, InvalidSpec, NoRoute, StoreError, Unavailable
+from orchestrator.application.engine.turn import Turn
+from orchestrator.application.errors import (
+    DocumentTooBig,
+    InvalidEvent,
+    InvalidSpec,
+    NoRoute,
+    StoreError,
+    Unavailable,
+)
 from orchestrator.application.records.events import Moment, Parent, StartEvent
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.spec.model import ChildSpec, LoadedSpec
 from orchestrator.application.spec.tag_routes import TagRoutes
 from orchestrator.application.spec.validation import check_inputs, load_spec
+from orchestrator.application.values.document_limits import DocumentLimits
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.conflicts import ExecutionIdConflict, resolve_conflict
 from orchestrator.backend.ports import Commit, Committed, Definitions, Delivery, EventLog, Queue
 from orchestrator.backend.spec_cache import SpecCache
+from orchestrator.coordinator.large_document import LargeDocument
 from orchestrator.coordinator.options import CoordinatorOptions
 from orchestrator.coordinator.pending_commit import PendingCommit, internal_error, log_fields
 from orchestrator.coordinator.rejections import Rejections
+from orchestrator.coordinator.waiting_events import CheckFailed, CheckPending, SpecChecker, WaitingEvents
 
 logger = logging.getLogger(__name__)
 
@@ -49,23 +62,41 @@ class Starts:
         routes: TagRoutes,
         options: CoordinatorOptions,
         moment: Callable[[Delivery], Moment],
+        checker: SpecChecker,
     ) -> None:
         self._backend, self._log, self._definitions = backend, log, definitions
         self._routes, self._options, self._moment = routes, options, moment
         self._rejections = Rejections(log)
         self._specs = SpecCache[str](SPEC_CACHE_SIZE)
+        self.waiting = WaitingEvents(checker, log, options)
+        self._small = _small_limits(options)
 
     # ---- creations
 
-    def build_all(self, deliveries: Sequence[Delivery], has_signals: bool = False) -> list[PendingCommit]:
-        """The creations of some starts; a start that is invalid is rejected.
+    def build_all(
+        self, deliveries: Sequence[Delivery], turn: Turn
+    ) -> tuple[list[PendingCommit], Sequence[Delivery]]:
+        """The creations of some starts; a start that is invalid is rejected. When the turn is over, the
+        remaining starts are returned for the next one."""
+        named = self._find_named_workflows(deliveries)
+        creations: list[PendingCommit] = []
+        for position, delivery in enumerate(deliveries):
+            if turn.is_over():
+                return creations, deliveries[position:]
+            creations += self._build_or_reject(delivery, named, turn)
+        return creations, ()
+
+    def _build_again(self, delivery: Delivery, has_signals: bool = False) -> PendingCommit | None:
+        """The creation of a start for which another one was not written.
 
         Few executions have signals before they are created. So signals are only loaded with `has_signals`,
         after the store has found some (Committed.EARLY_SIGNAL).
         """
-        named = self._find_named_workflows(deliveries)
-        creations = (self._build_or_reject(delivery, named, has_signals) for delivery in deliveries)
-        return [creation for creation in creations if creation is not None]
+        named = self._find_named_workflows([delivery])
+        return next(iter(self._build_or_reject(delivery, named, self._new_turn(), has_signals)), None)
+
+    def _new_turn(self) -> Turn:
+        return Turn(self._options.work_per_turn)
 
     def _find_named_workflows(self, deliveries: Sequence[Delivery]) -> NamedWorkflows:
         """The registered workflows that some starts name, in one round trip."""
@@ -79,30 +110,35 @@ class Starts:
             return {}
 
     def _build_or_reject(
-        self, delivery: Delivery, named: NamedWorkflows, has_signals: bool
-    ) -> PendingCommit | None:
+        self, delivery: Delivery, named: NamedWorkflows, turn: Turn, has_signals: bool = False
+    ) -> list[PendingCommit]:
+        """The creation of a start; none if the start is rejected."""
         try:
-            commit = self.build_creation(delivery, self._moment(delivery), named, has_signals)
-            return PendingCommit(commit, [delivery])
+            commit = self.build_creation(delivery, named, turn, has_signals)
+            return [PendingCommit(commit, [delivery])]
         except Unavailable:
             raise
+        except CheckPending as pending:
+            self.waiting.add(delivery, pending.document)
         except InvalidSpec as error:
             problems = [problem.as_dict() for problem in error.problems]
             reply = {"ok": False, "reason": str(error), "problems": problems}
             self._rejections.dead_letter(delivery, f"invalid: {error}", reply)
-        except (InvalidEvent, UnknownWorkflow, NoRoute, StoreError) as error:
+        except (InvalidEvent, UnknownWorkflow, NoRoute, StoreError, CheckFailed) as error:
             self._rejections.dead_letter(delivery, str(error))
         except Exception as error:
             logger.exception("cannot start an execution", extra=log_fields(delivery))
             self._rejections.dead_letter(delivery, internal_error(error))
-        return None
+        return []
 
     def build_creation(
-        self, delivery: Delivery, moment: Moment, named: NamedWorkflows, has_signals: bool = False
+        self, delivery: Delivery, named: NamedWorkflows, turn: Turn, has_signals: bool = False
     ) -> Commit:
         """The commit that creates the execution of a start. Raises InvalidEvent, InvalidSpec,
         UnknownWorkflow, NoRoute or StoreError when it cannot be created."""
-        event = cast("StartEvent", delivery.event)
+        event, moment = cast("StartEvent", delivery.event), self._moment(delivery)
+        if event.spec is not None and self._specs.get(event.spec) is None:
+            turn.count(document_bytes=min(len(event.spec), self._small.max_bytes))
         loaded = self._spec_of(event, named)
         self._routes.queues(loaded.spec)
         inputs, problems = check_inputs(loaded.spec, event.inputs)
@@ -110,12 +146,13 @@ class Starts:
             raise InvalidSpec(problems)
         execution_id = event.execution_id or execution_id_for_start(delivery)
         record = new_record(loaded, execution_id, inputs, event, moment)
+        turn.count(created_steps=len(record.steps))
         if has_signals:
             record.signals = self._log.load_early_signals(execution_id)
         self._backend.load_shared_values([record])
         if record.parent is None:
             record.shared["global"] = {}  # any stored values belong to an earlier execution with this id
-        changes = decide(record, [], moment, self._options.jobs_per_commit).changes
+        changes = decide(record, [], moment, self._options.jobs_per_commit, turn).changes
         commit = Commit(record, changes, events=[delivery.ref], pending_refs=[delivery.ref], creates=True)
         if event.parent is None:
             commit.replies = {delivery.sent_as.entry_id: _accepted(record.workflow_execution_id)}
@@ -135,22 +172,58 @@ class Starts:
         workflow_id = named[name] if name in named else self._definitions.find_workflow_ids([name])[0]
         if workflow_id is None:
             raise UnknownWorkflow(name)
-        return self._definitions.spec(workflow_id)
+        return self._registered_spec(workflow_id)
+
+    def await_specs(self, grouped: dict[str, list[Delivery]]) -> dict[str, list[Delivery]]:
+        """The events of executions that are in memory, or whose specs are loaded or small. The others wait
+        while their specs are loaded outside of the loop. A spec that cannot be loaded there is loaded in the
+        loop: the events of an execution are not rejected for that."""
+        ready: dict[str, list[Delivery]] = {}
+        for execution, deliveries in grouped.items():
+            try:
+                if not self._backend.is_cached(execution):
+                    self._registered_spec(execution.partition("#")[0])
+            except CheckPending as pending:
+                for delivery in deliveries:
+                    self.waiting.add(delivery, pending.document)
+                continue
+            except (InvalidSpec, StoreError, CheckFailed):
+                pass  # the execution cannot be loaded either, or takes long
+            ready[execution] = deliveries
+        return ready
+
+    def _registered_spec(self, workflow_id: str) -> LoadedSpec:
+        """A spec that is stored. CheckPending for one that is not loaded yet and is too large for that."""
+        found = self._definitions.find_spec(workflow_id, self._options.small_stored_bytes)
+        if isinstance(found, LoadedSpec):
+            return found
+        loaded = self._find_checked(LargeDocument(found, is_stored=True))
+        return self._definitions.add_loaded(workflow_id, loaded)
 
     def _child_of(self, parent: Parent) -> ChildSpec:
         """The child that the parent's step describes. The event may be forged, so the step is checked."""
-        loaded = self._definitions.spec(parent.execution.partition("#")[0])
+        loaded = self._registered_spec(parent.execution.partition("#")[0])
         position = loaded.graph.index.get(parent.step_id)
         if position is None or loaded.spec.steps[position].child is None:
             raise InvalidEvent(f"workflow {parent.execution!r} has no step {parent.step_id!r} with a child")
         return child_spec(loaded, parent.step_id)
 
     def _load_spec(self, text: str) -> LoadedSpec:
-        """Check a spec, or return the cached one: producers send the same text many times."""
+        """Check a spec, or return the cached one: producers send the same text many times. CheckPending for
+        a document that is too large to be checked here."""
         loaded = self._specs.get(text)
         if loaded is None:
-            loaded = load_spec(text, with_warnings=False)
+            try:
+                loaded = load_spec(text, with_warnings=False, limits=self._small)
+            except DocumentTooBig:
+                loaded = self._find_checked(LargeDocument(text))
             self._specs.put(text, loaded)
+        return loaded
+
+    def _find_checked(self, document: LargeDocument) -> LoadedSpec:
+        loaded = self.waiting.find(document)
+        if loaded is None:
+            raise CheckPending(document)
         return loaded
 
     # ---- full queues
@@ -177,7 +250,7 @@ class Starts:
     def retry(self, pending: PendingCommit, result: Committed) -> PendingCommit | None:
         """The creation to try after one was not written; None when the start was answered or rejected."""
         if result is Committed.EARLY_SIGNAL:
-            return next(iter(self.build_all(pending.deliveries, has_signals=True)), None)
+            return self._build_again(pending.deliveries[0], has_signals=True)
         if result is Committed.REPEATED:
             return self._retry_repeated(pending)
         return self._resolve_conflict(pending)
@@ -207,7 +280,7 @@ class Starts:
         """Reply to a start whose idempotency root is in use; create it again if the window has just ended."""
         reply = self._reply_to_repeated(pending.commit)
         if reply is None:
-            return next(iter(self.build_all(pending.deliveries)), None)
+            return self._build_again(pending.deliveries[0])
         self._log.reply(pending.deliveries[0], reply)
         return None
 
@@ -221,6 +294,12 @@ class Starts:
         if isinstance(record, WorkflowRecord):
             return _existing_execution_reply(record)
         return {**_accepted(first), "existing": True}
+
+
+def _small_limits(options: CoordinatorOptions) -> DocumentLimits:
+    """The limits of a document that is checked in the loop. Aliases may expand a few bytes to many nodes."""
+    size = options.small_document_bytes
+    return DocumentLimits(max_bytes=size, max_nodes=size // 4)
 
 
 def execution_id_for_start(delivery: Delivery) -> str:

@@ -29,9 +29,10 @@ RedactText = Callable[[str], str]
 
 
 def describe_exception(
-    error: BaseException, redact: RedactText = str, non_retryable: Sequence[str] = ()
+    error: BaseException, redact: RedactText = str, non_retryable: Sequence[str] = (), hint: str = ""
 ) -> dict[str, Any]:
-    """The failure for an exception; the types in `non_retryable` are not retried.
+    """The failure for an exception; the types in `non_retryable` are not retried. `hint` is added to the
+    message.
 
     Reading an exception may run its own code, which may raise or exit.
     """
@@ -40,7 +41,7 @@ def describe_exception(
     except BaseException:
         details = {}
     message, type_ = format_message(error, redact), format_type_name(error, redact)
-    return make_failure("exception", message, type_, **details)
+    return make_failure("exception", f"{message}: {hint}" if hint else message, type_, **details)
 
 
 def format_message(error: BaseException, redact: RedactText) -> str:

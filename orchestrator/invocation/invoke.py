@@ -32,7 +32,7 @@ from orchestrator.application.records.events import make_failure
 from orchestrator.application.redaction.by_value import ValueRedactor
 from orchestrator.invocation.arguments import CallArguments, resolve_arguments
 from orchestrator.invocation.coroutines import await_result
-from orchestrator.invocation.exceptions import describe_exception
+from orchestrator.invocation.exceptions import RedactText, describe_exception
 from orchestrator.invocation.output import encode_output
 from orchestrator.invocation.parameters import (
     Heartbeat,
@@ -127,6 +127,10 @@ class Call:
         """Whether an exception ends the worker, instead of being the result of the call."""
         raise NotImplementedError
 
+    def explain_memory_error(self) -> str:
+        """What to do about a MemoryError: it is added to the message."""
+        return "let the step use less memory"
+
     def after_call(self) -> None:
         """Runs after the executor, also if it raised, and before its output is encoded."""
 
@@ -161,7 +165,7 @@ def invoke(call: Call) -> Result:
             raise
         return None, make_failure("exception", str(error), type(error).__name__)
     except Exception as error:
-        return None, describe_exception(error, non_retryable=call.settings.non_retryable)
+        return None, _describe(call, error)
     redact = arguments.text_redactor.redact_text
     extras: dict[str, Any] = {}
     if requested:
@@ -175,12 +179,21 @@ def invoke(call: Call) -> Result:
     except BaseException as error:  # sys.exit() and the like end a step, not its worker
         if call.is_fatal(error):
             raise
-        return None, describe_exception(error, redact, call.settings.non_retryable)
+        return None, _describe(call, error, redact)
     finally:
         call.after_call()
-    return encode_output(
-        output, call.max_output_bytes, redact, arguments.output_redactor, call.offload, call.is_fatal
-    )
+    try:
+        return encode_output(
+            output, call.max_output_bytes, redact, arguments.output_redactor, call.offload, call.is_fatal
+        )
+    except MemoryError as error:
+        return None, _describe(call, error, redact)
+
+
+def _describe(call: Call, error: BaseException, redact: RedactText = str) -> Failure:
+    """The failure for an exception. By type(error): an exception may raise when its __class__ is read."""
+    hint = call.explain_memory_error() if issubclass(type(error), MemoryError) else ""
+    return describe_exception(error, redact, call.settings.non_retryable, hint)
 
 
 def _offer(call: Call, arguments: CallArguments) -> dict[str, Any]:

@@ -24,14 +24,17 @@ def encode_output(
     offload: Offload,
     is_fatal: Callable[[BaseException], bool],
 ) -> tuple[str | None, dict[str, Any] | None]:
-    """Encode an output as JSON text without these secrets; the second item is the failure, if any."""
+    """Encode an output as JSON text without these secrets; the second item is the failure, if any.
+
+    A MemoryError says nothing about the output, so it is raised.
+    """
     try:
         text = _encode(output)
         if secrets and secrets.redact_text(text) != text:
             text = _encode(secrets.redact_value(json.loads(text)))
         size = len(text) if text.isascii() else len(text.encode())  # half a surrogate pair raises
     except BaseException as error:  # an object may run its own code and raise anything while it is encoded
-        if is_fatal(error):
+        if is_fatal(error) or issubclass(type(error), MemoryError):
             raise
         message = f"the output is not JSON: {format_message(error, redact)}"
         return None, make_failure("bad_output", message, format_type_name(error, redact))

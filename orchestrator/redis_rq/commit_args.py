@@ -19,10 +19,10 @@ One call writes several commits. `n *` means a number, then that many of what fo
                     0 | 1 idempotency root: key, window in s
                     0 | 1 replaced execution: full id, record, version
                     the key of global values to delete, or ""
-              n * queue: name, then n * job: token, data, timeout, lease
+              n * queue: name, then n * job: id, data, timeout, lease
               fragile commands: the number of args, then the args; 0 ends them
               commands that write the record: likewise
-              n * token of a job to revoke
+              n * id of a job to revoke
               n * idempotency root to release: key, the execution that must own it
               n * shared value: "set" or "add", key, field, value
               n * slot: 1 to acquire or 0 to release, holders, waiters, member
@@ -38,8 +38,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from orchestrator.application.errors import NoRoute
 from orchestrator.application.records.decisions import DispatchJob
-from orchestrator.application.records.events import OutgoingEvent, ScheduleEvent, StartEvent
+from orchestrator.application.records.events import ContinueEvent, OutgoingEvent, ScheduleEvent, StartEvent
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES
 from orchestrator.application.records.timers import Timer
@@ -47,17 +48,27 @@ from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.spec.tag_routes import TagRoutes
 from orchestrator.backend.ports import Commit, EventRef
 from orchestrator.backend.shared_state import scope_owner
+from orchestrator.backend.sized_cache import SizedCache
 from orchestrator.redis_rq.event_codec import event_fields
 from orchestrator.redis_rq.indexes import ended_index_entry, ended_member, permanent_indexes, score_of
 from orchestrator.redis_rq.job_codec import job_args, lease_of_step
 from orchestrator.redis_rq.json_codec import canonical_json, dumps
-from orchestrator.redis_rq.keys import GROUP, Keys, OwnStreams, schedule_address, slot_member, timer_member
+from orchestrator.redis_rq.keys import (
+    GROUP,
+    Keys,
+    OwnStreams,
+    job_id_of,
+    schedule_address,
+    slot_member,
+    timer_member,
+)
 from orchestrator.redis_rq.record_codec import changed_fields, created_fields, dropped_fields
+from orchestrator.redis_rq.reply_limits import encode_reply
 from orchestrator.redis_rq.scripts import Call
 from orchestrator.settings import RETENTION_MARGIN_S
 
 REPLY_TTL_S = 3_600
-DOCUMENT_CACHE_SIZE = 256
+MAX_CACHED_DOCUMENTS, MAX_CACHED_DOCUMENT_BYTES = 256, 16 * 1024 * 1024
 MAX_ARGS_PER_COMMAND = 2_000
 """Lua's stack limits the number of args of one command inside a script."""
 MAX_ARGS_PER_CALL = 20_000
@@ -72,7 +83,7 @@ class CommitArgs:
     def __init__(self, keys: Keys, retention_s: int, routes: TagRoutes, own_streams: OwnStreams) -> None:
         self._keys, self._retention_s = keys, retention_s
         self._routes, self._own_streams = routes, own_streams
-        self._documents: dict[str, str] = {}
+        self._documents = SizedCache[str, str](MAX_CACHED_DOCUMENTS, MAX_CACHED_DOCUMENT_BYTES)
 
     def calls(self, commits: Sequence[Commit], versions: Sequence[str]) -> Iterator[Call]:
         """The calls of commit.lua that write these commits: as few as MAX_ARGS_PER_CALL allows."""
@@ -121,10 +132,11 @@ class CommitArgs:
         for queue, jobs in queues.items():
             args += [queue, len(jobs)]
             for job in jobs:
-                args += job_args(job, events)
+                args += job_args(job, events, queue)
         args += _command_args(self._fragile_commands(commit))
         args += _command_args(self._record_commands(commit, version))
-        args += [len(changes.revoked), *(step.token or "" for _, step in changes.revoked)]
+        revoked = [(unit, step.token) for unit, step in changes.revoked if step.token and not step.child]
+        args += [len(revoked), *(self._job_id(record, unit, token) for unit, token in revoked)]
         args += self._released_root_args(commit)
         args += self._shared_value_args(commit)
         args += self._slot_args(commit)
@@ -134,6 +146,16 @@ class CommitArgs:
             args.append(len(command))
             args += command
         return args
+
+    def _job_id(self, record: WorkflowRecord, unit: str, token: str) -> str:
+        """The id of the job of a unit. If the routes of its tags have changed since its dispatch, there is no
+        such job: its worker then finds by the lease that it is not needed."""
+        spec = record.loaded.unit_spec(unit)
+        try:
+            queue = self._routes.queue_of(spec.tags, spec.queue, unit)
+        except NoRoute:
+            queue = spec.queue
+        return job_id_of(self._keys.queue(queue), token)
 
     def _creation_args(self, commit: Commit, spec: int) -> Command:
         keys, record = self._keys, commit.record
@@ -205,11 +227,11 @@ class CommitArgs:
 
     def _document(self, loaded: LoadedSpec) -> str:
         """The spec as it is stored; cached, because every start of it carries the document."""
-        if loaded.workflow_id not in self._documents:
-            if len(self._documents) >= DOCUMENT_CACHE_SIZE:
-                self._documents.clear()
-            self._documents[loaded.workflow_id] = canonical_json(loaded.document)
-        return self._documents[loaded.workflow_id]
+        document = self._documents.get(loaded.workflow_id)
+        if document is None:
+            document = canonical_json(loaded.document)
+            self._documents.put(loaded.workflow_id, document, len(document))
+        return document
 
     def _fragile_commands(self, commit: Commit) -> list[Command]:
         """The events for other executions, and for itself. Without them an execution would wait for ever, so
@@ -219,7 +241,8 @@ class CommitArgs:
         commands: list[Command] = []
         if changes.has_more_ready:
             stream = self._own_streams.events_of(weid)
-            commands.append(["XADD", stream, "*", "type", "continue", "execution", weid])
+            own = ContinueEvent(weid, changes.continue_at)
+            commands.append(["XADD", stream, "*", *flatten_fields(event_fields(own))])
         for event in changes.outgoing_events:
             stream = keys.events_of(_recipient(event))
             commands.append(["XADD", stream, "*", *flatten_fields(event_fields(event))])
@@ -240,6 +263,7 @@ class CommitArgs:
             commands += _chunked(["RPUSH", keys.history(weid)], [dumps(entry) for entry in changes.history])
             fields = {"version": version, **(created_fields(record) if commit.creates else {})}
             fields.update(changed_fields(changes))
+            commit.written_bytes = sum(map(len, fields.values()))
             pairs = [arg for pair in fields.items() for arg in pair]
             commands += _chunked(["HSET", keys.workflow(weid)], pairs)
         return commands
@@ -353,7 +377,7 @@ def schedule_hint_command(schedule: str, keys: Keys) -> Command:
 def reply_commands(key: str, reply: Mapping[str, object]) -> list[Command]:
     """Write a reply. The key is deleted first: a reply name that is used again must not return the old reply,
     and a value of another type under the key must not make half a commit fail."""
-    return [["DEL", key], ["RPUSH", key, dumps(reply)], ["EXPIRE", key, REPLY_TTL_S]]
+    return [["DEL", key], ["RPUSH", key, encode_reply(reply)], ["EXPIRE", key, REPLY_TTL_S]]
 
 
 def release_commands(ref: EventRef, start_event: str, keys: Keys) -> list[Command]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +11,15 @@ from redis.exceptions import ResponseError
 from orchestrator.application.errors import OrchestratorError
 from orchestrator.redis_rq.commit_args import flatten_fields
 from orchestrator.redis_rq.connection import Client, translate_errors
-from orchestrator.redis_rq.event_log import MAX_LETTER_FIELD_CHARS
 from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.letter_limits import read_cut
 from orchestrator.redis_rq.scripts import Script
 
-READ_BATCH_SIZE = 500
+READ_BATCH_SIZE = 50
+"""A letter has up to 150 kB."""
+MAX_REPLAYED_FIELDS = 1_000
+"""A script cannot pass on many thousands of args. The largest event has a dozen fields."""
 
 
 class DeadLetterNotFound(OrchestratorError):
@@ -35,12 +38,8 @@ class DeadLetter:
     stream: str
     source: str
     fields: Mapping[str, str]
-
-    @property
-    def truncated_fields(self) -> list[str]:
-        """The fields that were truncated. A field of exactly the maximum length may be complete, but that
-        cannot be known."""
-        return [name for name, value in self.fields.items() if len(value) >= MAX_LETTER_FIELD_CHARS]
+    truncated_fields: Sequence[str] = ()
+    """The fields of which a part is missing."""
 
 
 class DeadLetters:
@@ -79,6 +78,8 @@ class DeadLetters:
         if letter.truncated_fields:
             names = ", ".join(letter.truncated_fields)
             return f"only the beginning of {names} was kept: publish the event again from its source"
+        if len(letter.fields) > MAX_REPLAYED_FIELDS:
+            return f"it has {len(letter.fields):,} fields; no event has more than {MAX_REPLAYED_FIELDS}"
         return None
 
     def replay(self, letter: DeadLetter) -> str | None:
@@ -108,6 +109,5 @@ def _letter(entry: str, fields: Mapping[str, str]) -> DeadLetter:
     except (ValueError, RecursionError):
         event = None
     texts = {str(name): str(value) for name, value in event.items()} if isinstance(event, dict) else {}
-    return DeadLetter(
-        entry, fields.get("reason", ""), fields.get("stream", ""), fields.get("entry", ""), texts
-    )
+    reason, stream, source = (fields.get(name, "") for name in ("reason", "stream", "entry"))
+    return DeadLetter(entry, reason, stream, source, texts, read_cut(fields, texts))

@@ -34,6 +34,7 @@ from orchestrator.application.records.events import (
 from orchestrator.application.values.payload_refs import MAX_INPUT_BYTES
 from orchestrator.redis_rq.json_codec import dumps, loads
 from orchestrator.redis_rq.keys import parse_schedule_address, schedule_address
+from orchestrator.redis_rq.lost_reasons import describe_rq_failure
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 MAX_WEBHOOK_BYTES = 16 * 1024
@@ -278,7 +279,8 @@ def _read_signal(fields: Mapping[str, str]) -> SignalEvent:
 
 
 def _read_lost(fields: Mapping[str, str]) -> LostEvent:
-    return LostEvent(**_read_dispatch(fields), reason=_check_length("reason", fields.get("reason", "lost")))
+    reason = describe_rq_failure(fields.get("rq_error", "")) or fields.get("reason", "lost")
+    return LostEvent(**_read_dispatch(fields), reason=_check_length("reason", reason))
 
 
 def _read_declined(fields: Mapping[str, str]) -> DeclinedEvent:
@@ -305,7 +307,9 @@ _READERS: Mapping[str, Callable[[Mapping[str, str]], Event]] = {
     "signal": _read_signal,
     "timeout": lambda fields: TimerEvent("timeout", _read_text(fields, "execution"), "", ""),
     **{kind: _timer_reader(kind) for kind in ("deadline", "retry", "wake")},
-    "continue": lambda fields: ContinueEvent(_read_text(fields, "execution")),
+    "continue": lambda fields: ContinueEvent(
+        _read_text(fields, "execution"), _read_optional(fields, "step") or ""
+    ),
     "child": _read_child,
     "control": _read_control,
     "schedule": lambda fields: ScheduleEvent(parse_schedule_address(_read_text(fields, "execution"))),
@@ -336,7 +340,7 @@ def event_fields(
         return {"type": "schedule", "execution": schedule_address(event.name)}
     fields = {"type": _TYPES[type(event)], "execution": event.workflow_execution_id}
     if isinstance(event, ContinueEvent):
-        return fields
+        return {**fields, "step": event.step_id} if event.step_id else fields
     if isinstance(event, ControlEvent):
         options = {"action": event.action, "step": event.step_id, "reason": event.reason, "by": event.by}
         options["parent"] = event.parent_token
@@ -429,16 +433,13 @@ def _parse_json(name: str, text: str) -> Any:
 
 
 def _is_too_deep(value: Any) -> bool:
-    level, depth = [value], 0
+    level, depth = [value] if isinstance(value, dict | list) else [], 0
     while level:
         depth += 1
         if depth > MAX_DEPTH:
             return True
-        level = [
-            child
-            for one in level
-            if isinstance(one, dict | list)
-            for child in (one.values() if isinstance(one, dict) else one)
-            if isinstance(child, dict | list)
-        ]
+        below: list[Any] = []
+        for one in level:
+            below += one.values() if type(one) is dict else one
+        level = [one for one in below if type(one) is dict or type(one) is list]
     return False

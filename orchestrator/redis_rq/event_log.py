@@ -12,14 +12,19 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import redis
 
 from orchestrator.application.engine.create import reject_child
-from orchestrator.application.engine.signals import MAX_KEPT_SIGNALS, too_many_signals
-from orchestrator.application.errors import InvalidEvent, StoreError
-from orchestrator.application.records.events import Event, ResultEvent, ScheduleEvent, SignalEvent
+from orchestrator.application.engine.signals import (
+    MAX_KEPT_SIGNAL_BYTES,
+    MAX_KEPT_SIGNALS,
+    too_many_signals,
+)
+from orchestrator.application.errors import StoreError
+from orchestrator.application.records.events import ResultEvent, ScheduleEvent, SignalEvent
 from orchestrator.backend.ports import Delivery, EventRef, Queue
 from orchestrator.redis_rq.commit_args import (
     Command,
@@ -39,6 +44,7 @@ from orchestrator.redis_rq.event_codec import (
 from orchestrator.redis_rq.held_starts import HeldStarts, read_held_start
 from orchestrator.redis_rq.json_codec import dumps, loads
 from orchestrator.redis_rq.keys import GROUP, Keys, OwnStreams, schedule_member
+from orchestrator.redis_rq.letter_limits import MAX_LETTER_REASON_CHARS, letter_fields
 from orchestrator.redis_rq.scripts import Script
 from orchestrator.redis_rq.stream_health import MAX_FUTURE_MS, StreamHealth
 from orchestrator.settings import GRACE_MS, MAX_QUEUED, RETENTION_S
@@ -56,7 +62,6 @@ SUSPECT_AFTER_DELIVERIES = 2
 """An event that was read, reclaimed once and still not handled may have killed both coordinators."""
 MAX_DEAD_LETTERS = 100_000
 DROP_BATCH_SIZE = 500
-MAX_LETTER_FIELD_CHARS = 10_000
 
 _FLUSHED = ("NOGROUP", "UNBLOCKED the stream key no longer exists")
 
@@ -85,6 +90,8 @@ class RedisEventLog:
         self._acknowledge_script = Script(client, "acknowledge", "errors", "run_commands")
         self._streams_health = StreamHealth(client, self._keys)
         self.next_timer_s: float | None = None
+        self.has_secrets = False
+        self.reads_starts = True
         self._sweep_errors: frozenset[str] = frozenset()
         self._own_streams = own_streams or OwnStreams(self._keys)
         self._own_streams.partitions = range(self._keys.partitions)
@@ -111,8 +118,12 @@ class RedisEventLog:
     def read(self, count: int, block_ms: int) -> list[Delivery]:
         """New events; waits up to `block_ms` for the first of them. Held starts whose queue has room again
         come first."""
-        held = self._held_starts.read(count)
-        wanted: dict[Any, Any] = dict.fromkeys([self._keys.starts, *self._own_streams.streams], ">")
+        held = self._held_starts.read(count) if self.reads_starts else []
+        starts = [self._keys.starts] if self.reads_starts else []
+        wanted: dict[Any, Any] = dict.fromkeys([*starts, *self._own_streams.streams], ">")
+        if not wanted:  # other coordinators read the streams of all events
+            time.sleep(block_ms / 1000)
+            return []
         with translate_errors():
             try:
                 found: Any = self._client.xreadgroup(
@@ -212,24 +223,30 @@ class RedisEventLog:
                 pipe.xclaim(stream, GROUP, self._consumer, min_idle_ms, entry_ids, justid=True)
             pipe.execute(raise_on_error=False)
 
+    def read_again(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        with translate_errors(), self._client.pipeline(transaction=False) as pipe:
+            for delivery in deliveries:
+                pipe.xrange(delivery.ref.stream, delivery.ref.entry_id, delivery.ref.entry_id)
+            found: list[Any] = pipe.execute()
+        return [
+            self._delivery(one.ref.stream, one.ref.entry_id, entries[0][1], one.delivery_count)
+            for one, entries in zip(deliveries, found, strict=True)
+            if entries
+        ]
+
     def _delivery(
         self, stream: str, entry_id: str, fields: Mapping[str, str], deliveries: int = 1
     ) -> Delivery:
-        event: Event | None = None
-        problem: str | None = None
         origin: EventRef | None = None
         keys, ref = self._keys, EventRef(stream, entry_id)
         if is_held := keys.is_held(stream):
             origin, fields = read_held_start(fields, keys)
-        try:
-            event = read_event(fields, is_start=is_held or stream == keys.starts)
-        except InvalidEvent as error:
-            problem = str(error)
+        source = partial(read_event, fields, is_start=is_held or stream == keys.starts)
         # Any client can choose an entry id; the time of one in the far future is not used.
         sent_as, now_ms = origin or ref, round(time.time() * 1000)
         at_ms = int(sent_as.entry_id.partition("-")[0])
         at_ms = at_ms if at_ms < now_ms + MAX_FUTURE_MS else now_ms
-        return Delivery(ref, at_ms, event, problem, dict(fields), deliveries, origin)
+        return Delivery(ref, at_ms, source, dict(fields), deliveries, origin)
 
     # ---- acknowledging
 
@@ -237,12 +254,11 @@ class RedisEventLog:
         """Move an event to the dead letters, with a reason, and acknowledge it. An execution that waits for
         the event gets a failure instead."""
         keys, sent_as = self._keys, delivery.sent_as
-        fields = {name: value[:MAX_LETTER_FIELD_CHARS] for name, value in delivery.fields.items()}
         letter = {
-            "reason": reason[:MAX_LETTER_FIELD_CHARS],
+            "reason": reason[:MAX_LETTER_REASON_CHARS],
             "stream": sent_as.stream,
             "entry": sent_as.entry_id,
-            "event": dumps(fields),
+            **letter_fields(delivery.fields),
         }
         commands: list[Command] = [
             ["XADD", keys.dead_letters, "MAXLEN", "~", MAX_DEAD_LETTERS, "*", *flatten_fields(letter)],
@@ -253,7 +269,7 @@ class RedisEventLog:
             again_ms = max(delivery.at_ms, round(time.time() * 1000)) + SCHEDULE_RECHECK_MS
             commands.append(["ZADD", keys.timers, again_ms, schedule_member(delivery.event.name)])
         fragile: list[Command] = []
-        failure = _failure_for_execution(delivery, reason[:MAX_LETTER_FIELD_CHARS])
+        failure = _failure_for_execution(delivery, reason[:MAX_LETTER_REASON_CHARS])
         if failure is not None:
             stream = keys.events_of(failure.workflow_execution_id)
             fragile.append(["XADD", stream, "*", *flatten_fields(event_fields(failure))])
@@ -321,22 +337,18 @@ class RedisEventLog:
         event, keys = delivery.event, self._keys
         assert isinstance(event, SignalEvent)
         execution_id = event.workflow_execution_id
-        if self._count_early_signals(execution_id) >= MAX_KEPT_SIGNALS:
-            self.reject(delivery, str(too_many_signals(execution_id)))
-            return True
         signal = dumps({"name": event.name, "payload": event.payload})
         args: Command = [signal, GROUP, delivery.ref.entry_id, SIGNAL_RETENTION_S]
+        args += [MAX_KEPT_SIGNALS, MAX_KEPT_SIGNAL_BYTES]
         for command in self._reply_commands(delivery, {"ok": True, "kept": True, "status": None}):
             args += [len(command), *command]
         with translate_errors():
             kept = self._keep_signal(
                 [keys.execution(execution_id), keys.signals(execution_id), delivery.ref.stream], args
             )
+        if kept < 0:
+            self.reject(delivery, str(too_many_signals(execution_id)))
         return bool(kept)
-
-    def _count_early_signals(self, execution_id: str) -> int:
-        with translate_errors():
-            return int(self._client.llen(self._keys.signals(execution_id)))
 
     # ---- sweeping and trimming
 
@@ -344,7 +356,7 @@ class RedisEventLog:
         """Publish what is due, send a heartbeat, and divide the streams among the live coordinators."""
         keys = self._keys
         with translate_errors():
-            published, limited, partitions, next_timer_ms, errors, alive = self._sweep(
+            published, limited, partitions, next_timer_ms, errors, has_secrets, alive = self._sweep(
                 [
                     keys.leases,
                     keys.timers,
@@ -367,6 +379,7 @@ class RedisEventLog:
                 ],
             )
         self.next_timer_s = int(next_timer_ms) / 1000 if next_timer_ms else None
+        self.has_secrets = has_secrets == "1"
         self._report_sweep_errors(errors)
         self._held_starts.update(limited, coordinators=len(alive))
         self._add_streams(int(partitions))

@@ -31,6 +31,8 @@ from orchestrator.redis_rq.scripts import Call, Script
 logger = logging.getLogger(__name__)
 
 EXHAUSTED = "exhausted the last possible ID"
+NOT_FULL = 2
+"""What hold_start.lua returns for a queue that is not full."""
 FULL_TTL_MS = 5_000
 MAX_FULL_NAMED = 20
 START_EVENT = "start_event"
@@ -139,8 +141,8 @@ class HeldStarts:
     def _call(self, delivery: Delivery, queue: str) -> Call:
         keys, ref = self._keys, delivery.ref
         args: Command = [GROUP, ref.entry_id, delivery.sent_as.entry_id, keys.queue_name(queue)]
-        args += [int(keys.is_held(ref.stream)), *flatten_fields(delivery.fields)]
-        return [ref.stream, keys.held(queue), keys.held_queues], args
+        args += [int(keys.is_held(ref.stream)), queue, *flatten_fields(delivery.fields)]
+        return [ref.stream, keys.held(queue), keys.held_queues, keys.sequences], args
 
     def _is_done(self, delivery: Delivery, queue: str, status: int, error: str) -> bool:
         if is_transient_text(error) and EXHAUSTED not in error:
@@ -151,7 +153,7 @@ class HeldStarts:
         elif status == 1:
             self._loads[queue].held += 1
             logger.info("held, because the queue %s is full", queue, extra=extra)
-        return not error
+        return not error and status != NOT_FULL
 
     # ---- reading
 

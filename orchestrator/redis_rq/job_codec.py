@@ -11,9 +11,10 @@ from typing import Any
 
 from orchestrator.application.records.decisions import DispatchJob, build_idempotency_key
 from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.values.dispatch_tokens import has_secret
 from orchestrator.application.values.payload_refs import MAX_JOB_BYTES
 from orchestrator.redis_rq.json_codec import dumps_envelope, json_fragment, loads
-from orchestrator.redis_rq.keys import Keys, lease_member
+from orchestrator.redis_rq.keys import Keys, job_id_of, lease_member
 
 RUN_STEP = "orchestrator.worker.harness.run_step"
 """The function that all our jobs call."""
@@ -25,16 +26,19 @@ TIMEOUT_MARGIN_S = 30
 """RQ's own timeout is only a fallback: the deadline in the record comes first."""
 
 
-def job_args(job: DispatchJob, events: str) -> list[str | int]:
-    """One job as arguments of commit.lua; `events` is the stream for its result."""
+def job_args(job: DispatchJob, events: str, queue: str) -> list[str | int]:
+    """One job as arguments of commit.lua; `events` is the stream for its result, `queue` its RQ queue."""
     timeout = -1 if job.timeout_s is None else math.ceil(job.timeout_s) + TIMEOUT_MARGIN_S
     args = [events, job.fn, json_fragment(job.inputs)]
-    return [job.token, dumps_envelope([RUN_STEP, None, args, _options(job)]), timeout, lease_of_job(job)]
+    data = dumps_envelope([RUN_STEP, None, args, _options(job)])
+    return [job_id_of(queue, job.token), data, timeout, lease_of_job(job)]
 
 
 def _options(job: DispatchJob) -> dict[str, Any]:
-    """The options that differ from their defaults."""
-    return {name: value for name, default in _DEFAULTS.items() if (value := getattr(job, name)) != default}
+    """The options that differ from their defaults. A token with a secret is one of them: only the data of a
+    job carries it."""
+    options = {name: value for name, default in _DEFAULTS.items() if (value := getattr(job, name)) != default}
+    return {**options, "token": job.token} if has_secret(job.token) else options
 
 
 _OPTIONS = (
@@ -55,11 +59,14 @@ JOB_FIELDS = ("data", "description")
 change it when it compresses the data of a failed job."""
 
 
-def build_payload(args: Sequence[Any], options: Mapping[str, Any], lease: str) -> dict[str, Any]:
+def build_payload(args: Sequence[Any], options: Mapping[str, Any], lease: str, job_id: str) -> dict[str, Any]:
     """Everything that the harness needs: from the arguments of a job, which are event stream, executor and
-    inputs, and from its lease, which names the dispatch. Raises ValueError or TypeError for another shape."""
+    inputs, and from its lease, which names the dispatch. Raises ValueError or TypeError for another shape.
+
+    The lease of a job without a token in its options ends with the token: it is one of the last release, or
+    its token has no secret."""
     events, fn, inputs = args
-    execution, step_id, run_id, attempt, token = lease.split("|")
+    execution, step_id, run_id, attempt, dispatch = lease.split("|")
     complete = {**_DEFAULTS, **options}
     return {
         **{name: complete[name] for name in ("round", "iteration", "timeout_s", "max_output_bytes")},
@@ -71,13 +78,16 @@ def build_payload(args: Sequence[Any], options: Mapping[str, Any], lease: str) -
         "run_id": int(run_id),
         "attempt": int(attempt),
         "key": build_idempotency_key(execution, step_id, complete["round"], complete["iteration"]),
-        "token": token,
+        "token": options.get("token", dispatch),
+        "job_id": job_id,
         "events": events,
         "leases": Keys.from_events_key(events).leases,
     }
 
 
-def read_payload(data: str | bytes | None, description: str | bytes | None) -> dict[str, Any] | None:
+def read_payload(
+    data: str | bytes | None, description: str | bytes | None, *, job_id: str
+) -> dict[str, Any] | None:
     """The payload of an RQ job from its JOB_FIELDS; None when there is no job, or when it is not one of ours.
     Any client of Redis can write a job, so the fields and their types are checked."""
     if data is None:
@@ -87,7 +97,7 @@ def read_payload(data: str | bytes | None, description: str | bytes | None) -> d
         if (function, instance) != (RUN_STEP, None):
             return None
         lease = description.decode() if isinstance(description, bytes) else description or ""
-        payload = build_payload(args, options, lease)
+        payload = build_payload(args, options, lease, job_id)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
     return payload if _is_complete(payload) else None
@@ -120,6 +130,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "iteration": (int, NoneType),
     "key": (str,),
     "token": (str,),
+    "job_id": (str,),
     "timeout_s": (*_NUMBER, NoneType),
     "max_output_bytes": (int,),
     "events": (str,),

@@ -43,13 +43,13 @@ BUSY_WAIT_S = 0.001
 """A worker that waits no longer than this for a job counts as busy."""
 
 Job = tuple[str, dict[str, Any] | None]
-"""A token and its payload, which is None for a job that is not one of ours."""
+"""A job id and its payload, which is None for a job that is not one of ours."""
 
 
 class FinishedJob(NamedTuple):
     """A job that has ended, and the event to publish for it, if any."""
 
-    token: str
+    job_id: str
     stream: str = ""
     event: Mapping[str, str] = {}
 
@@ -198,8 +198,8 @@ class JobTaker:
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         args: list[Any] = [max_jobs, own.worker, now, self._lease_until_ms(), int(checks)]
         args += [int(self._is_reply_lost), int(own.is_single), own.keys.leases, len(finished)]
-        for token, stream, event in finished:
-            args += [token, stream, 2 * len(event)]
+        for job_id, stream, event in finished:
+            args += [job_id, stream, 2 * len(event)]
             for pair in event.items():
                 args += pair
         return args + self._popped
@@ -209,39 +209,40 @@ class JobTaker:
         with translate_errors(), self._client.pipeline(transaction=True) as pipe:
             if job.event:
                 pipe.xadd(job.stream, dict[Any, Any](job.event))
-            pipe.delete(Keys.rq_job(job.token))
+            pipe.delete(Keys.rq_job(job.job_id))
             pipe.execute()
 
     # ---- for a parent that outlives the worker
 
     def current_job(self) -> Job | None:
         """The job that the worker has taken and not finished."""
-        token, fields = self._current()
-        return None if fields is None else (token, read_payload(*fields))
+        job_id, fields = self._current()
+        return None if fields is None else (job_id, read_payload(*fields, job_id=job_id))
 
     def is_superseded(self) -> bool:
         """Whether the worker runs a job whose result is no longer needed."""
-        _, fields = self._current()
+        job_id, fields = self._current()
         if fields is None:
             return False
-        payload = read_payload(*fields)
+        payload = read_payload(*fields, job_id=job_id)
         if payload is None:
             return True
         with translate_errors():
             return self._client.zscore(self._worker_queues.keys.leases, lease_of_payload(payload)) is None
 
     def _current(self) -> tuple[str, list[bytes] | None]:
-        """The token of the worker's current job, and the JOB_FIELDS of the job if there is one."""
+        """The id of the worker's current job, and the JOB_FIELDS of the job if there is one."""
         with translate_errors():
-            token: Any = self._client.hget(self._worker_queues.key, "current_step")
-            if token is None:
+            job_id: Any = self._client.hget(self._worker_queues.key, "current_step")
+            if job_id is None:
                 return "", None
-            job: Any = self._client.hmget(Keys.rq_job(token.decode()), *JOB_FIELDS, "worker_name")
+            job: Any = self._client.hmget(Keys.rq_job(job_id.decode()), *JOB_FIELDS, "worker_name")
         *fields, worker = job
         is_own = fields[0] is not None and worker == self._worker_queues.worker.encode()
-        return token.decode(), fields if is_own else None
+        return job_id.decode(), fields if is_own else None
 
 
 def _parse_jobs(found: list[bytes]) -> list[Job]:
     jobs = zip(found[0::3], found[1::3], found[2::3], strict=True)
-    return [(token.decode(errors="replace"), read_payload(*fields)) for token, *fields in jobs]
+    named = [(job_id.decode(errors="replace"), fields) for job_id, *fields in jobs]
+    return [(job_id, read_payload(*fields, job_id=job_id)) for job_id, fields in named]

@@ -4,7 +4,7 @@
 <p>:held:<queue>              stream  starts that wait for a full queue; start_event is their id in <p>:starts
 <p>:held                      hash    the id of a held start in <p>:starts -> the queue that it waits for
 <p>:events:<n>                stream  step results, signals, controls, due timers; n spreads executions
-<p>:dead                      stream  rejected events: reason, stream, entry, and the event's fields
+<p>:dead                      stream  rejected events: reason, stream, entry, the event's fields, what was cut
 <p>:spec:<workflow_id>        hash    document (JSON), number of open executions, number of registered names,
                                       time of the last registration
 <p>:definitions               hash    name -> workflow_id
@@ -33,10 +33,12 @@
 <p>:payload:<id>              string  a large value as JSON, compressed with zlib if that is smaller; expires
 <p>:schedules                 hash    name -> its schedule, as JSON
 <p>:scheduled                 hash    execution_id -> entry id of its start, while its schedule counts it
-<p>:coordinators              zset    coordinator by its last heartbeat, in ms
+<p>:coordinators              zset    coordinator by its last heartbeat, in ms; see sweep.lua for the
+                                      half of a ms in it
 <p>:partitions                string  the largest number of event streams ever used
 <p>:full                      string  the full queues, each with its number of jobs and the limit; expires
-<p>:partial                   set     executions written without some of their keys, until they are repaired
+<p>:partial                   set     until they are repaired: executions written without some of their keys,
+                                      and members that could not be removed, as <key> LF <member>
 <p>:sequences                 hash    queue -> the sequence of its last job; see FIRST_SEQUENCE
 <p>:declined                  zset    steps that workers without their executor declined in the last minute:
                                       [queue, executor, execution, step, event stream] as JSON, by the time
@@ -46,10 +48,11 @@
                                       conflicts: decisions repeated because another coordinator was first
 <p>:done:<wf_exec_id>         channel the final status of an execution
 
-rq:job:<token>, rq:queue:<p>.<queue>, rq:queues, rq:failed:<p>.<queue>: RQ's own, written only by our
-scripts and by RQ. Queues carry the prefix so that a team's own jobs and ours never mix.
+rq:job:<job id>, rq:queue:<p>.<queue>, rq:queues, rq:failed:<p>.<queue>: RQ's own, written only by our
+scripts and by RQ. Queues carry the prefix so that a team's own jobs and ours never mix. A job id begins with
+the queue, so that a user of Redis can be limited to the jobs of one queue; see job_id_prefix.
 
-rq:worker:<name>: RQ's own. `orchestrator worker` adds two fields: current_step, the token of the job that it
+rq:worker:<name>: RQ's own. `orchestrator worker` adds two fields: current_step, the id of the job that it
 runs, and executors, the names of its executors as a JSON list ("*" for every name). By a push to the list
 rq:worker:<name>:interrupt, which expires, it ends its own wait for a job.
 """
@@ -59,8 +62,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha1
 from urllib.parse import quote, unquote
+
+from orchestrator.application.values.dispatch_tokens import dispatch_id, has_secret
 
 GROUP = "coordinator"
 
@@ -270,12 +276,31 @@ class Keys:
         return f"rq:queue:{queue}"
 
     @staticmethod
-    def rq_job(token: str) -> str:
-        return f"rq:job:{token}"
+    def rq_job(job_id: str) -> str:
+        return f"rq:job:{job_id}"
 
     @staticmethod
     def rq_failed(queue: str) -> str:
         return f"rq:failed:{queue}"
+
+
+def job_id_of(queue: str, token: str) -> str:
+    """The id of a job on an RQ queue. A token without a secret is the id itself, as in the last release."""
+    return f"{job_id_prefix(queue)}{dispatch_id(token)}" if has_secret(token) else token
+
+
+@lru_cache(maxsize=1_024)
+def job_id_prefix(queue: str) -> str:
+    """How the ids of all jobs of a queue begin, in all its priorities, and those of no other queue.
+
+    RQ allows letters, digits, "-" and "_" in a job id. Every other byte, and "_", is written as "_" and two
+    hexadecimal digits, so "__" occurs only at the end: orchestrator.default becomes orchestrator_2Edefault__.
+    """
+    name = _PRIORITY.sub("", queue).encode()
+    return re.sub(rb"[^A-Za-z0-9-]", lambda found: b"_%02X" % ord(found[0]), name).decode() + "__"
+
+
+_PRIORITY = re.compile(r":[1-5]$")
 
 
 class OwnStreams:
@@ -298,8 +323,9 @@ class OwnStreams:
 
 
 def lease_member(workflow_execution_id: str, step_id: str, run_id: int, attempt: int, token: str) -> str:
-    """The member of a dispatch among the leases: enough to publish its loss without reading another key."""
-    return f"{workflow_execution_id}|{step_id}|{run_id}|{attempt}|{token}"
+    """The member of a dispatch among the leases: enough to publish its loss without reading another key, and
+    not enough to publish its result."""
+    return f"{workflow_execution_id}|{step_id}|{run_id}|{attempt}|{dispatch_id(token)}"
 
 
 def is_queue_sequence(score: float, last_sequences: Iterable[int]) -> bool:

@@ -113,7 +113,7 @@ def read_record(stored: Mapping[str, str], loaded: LoadedSpec) -> WorkflowRecord
             step_id, _, n = name[5:].rpartition(":")
             items[UnitId.for_item(step_id, n)] = StepRecord.from_dict(loads(value))
     state = {name[6:]: loads(value) for name, value in stored.items() if name.startswith("state:")}
-    return WorkflowRecord(
+    record = WorkflowRecord(
         loaded=loaded,
         execution_id=stored["execution_id"],
         inputs=loads(stored["inputs"]),
@@ -130,3 +130,5 @@ def read_record(stored: Mapping[str, str], loaded: LoadedSpec) -> WorkflowRecord
         version=stored["version"],
         **read_parts({name: loads(stored[name]) for name in _JSON_FIELDS if name in stored}),
     )
+    record.size = sum(map(len, stored.values()))
+    return record

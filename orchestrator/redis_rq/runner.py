@@ -16,7 +16,7 @@ from orchestrator.redis_rq.connection import Client, clock_ms, translate_errors
 from orchestrator.redis_rq.event_codec import event_fields
 from orchestrator.redis_rq.job_codec import JOB_FIELDS, lease_of_job, read_job, read_payload
 from orchestrator.redis_rq.json_codec import loads
-from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.keys import Keys, job_id_of
 from orchestrator.redis_rq.payloads import RedisPayloads
 from orchestrator.redis_rq.record_codec import unit_field
 
@@ -36,10 +36,8 @@ class RqRunner:
 
     def list_pending_jobs(self) -> list[DispatchJob]:
         with translate_errors():
-            tokens = {
-                queue: self._client.lrange(self._keys.rq_queue(queue), 0, -1) for queue in self._queues()
-            }
-            return [job for queue, found in tokens.items() for job in self._jobs(queue, found)]  # type: ignore[arg-type]
+            ids = {queue: self._client.lrange(self._keys.rq_queue(queue), 0, -1) for queue in self._queues()}
+            return [job for queue, found in ids.items() for job in self._jobs(queue, found)]  # type: ignore[arg-type]
 
     def take_pending_jobs(self) -> list[DispatchJob]:
         """Take all jobs off their queues, for a worker that is not RQ's.
@@ -60,7 +58,7 @@ class RqRunner:
             for job in jobs:
                 due_ms = now_ms + round((job.timeout_s or DAY_S) * 1000)
                 pipe.zadd(self._keys.leases, {lease_of_job(job): due_ms}, xx=True)
-                pipe.delete(self._keys.rq_job(job.token))
+                pipe.delete(self._keys.rq_job(job_id_of(self._keys.queue(job.queue), job.token)))
             pipe.execute()
 
     def submit_work_result(
@@ -79,11 +77,12 @@ class RqRunner:
     def _queues(self) -> list[str]:
         return sorted(self._client.hkeys(self._keys.sequences))  # type: ignore[arg-type]
 
-    def _jobs(self, queue: str, tokens: Sequence[str]) -> list[DispatchJob]:
+    def _jobs(self, queue: str, ids: Sequence[str]) -> list[DispatchJob]:
         with self._client.pipeline(transaction=False) as pipe:
-            for token in tokens:
-                pipe.hmget(self._keys.rq_job(token), JOB_FIELDS)
-            payloads = [read_payload(*fields) for fields in pipe.execute()]
+            for job_id in ids:
+                pipe.hmget(self._keys.rq_job(job_id), JOB_FIELDS)
+            found = zip(ids, pipe.execute(), strict=True)
+            payloads = [read_payload(*fields, job_id=job_id) for job_id, fields in found]
         name = queue.removeprefix(f"{self._keys.prefix}.")
         return [read_job(payload, name) for payload in payloads if payload is not None]
 

@@ -40,6 +40,8 @@ from orchestrator.settings import RETENTION_MARGIN_S, RETENTION_S
 logger = logging.getLogger(__name__)
 
 SPEC_CACHE_SIZE = 256
+LOADS_PER_ROUND_TRIP = 25
+"""How many records are requested at once by a caller that may not need them all."""
 
 COMMIT_PARTS = (
     "errors",
@@ -100,11 +102,26 @@ class RedisStore:
 
     def load_many(self, ids: Sequence[str]) -> list[WorkflowRecord | StoreError]:
         """All records in one round trip; one that is missing or unreadable is returned as its error."""
+        return [self._read(one, stored) for one, stored in zip(ids, self._fetch(ids), strict=True)]
+
+    def load_some(self, ids: Sequence[str], max_bytes: int) -> list[WorkflowRecord | StoreError]:
+        """As load_many(), but in several round trips, and only until the records have `max_bytes`."""
+        found: list[WorkflowRecord | StoreError] = []
+        for at in range(0, len(ids), LOADS_PER_ROUND_TRIP):
+            some = ids[at : at + LOADS_PER_ROUND_TRIP]
+            for one, stored in zip(some, self._fetch(some), strict=True):
+                if max_bytes <= 0:
+                    return found
+                found.append(self._read(one, stored))
+                max_bytes -= sum(map(len, stored.values())) if isinstance(stored, dict) else 0
+        return found
+
+    def _fetch(self, ids: Sequence[str]) -> list[Mapping[str, str] | Exception]:
         with translate_errors(), self._client.pipeline(transaction=False) as pipe:
             for one in ids:
                 pipe.hgetall(self._keys.workflow(one))
             hashes: list[Mapping[str, str] | Exception] = pipe.execute(raise_on_error=False)
-        return [self._read(one, stored) for one, stored in zip(ids, hashes, strict=True)]
+        return hashes
 
     def full_id(self, execution_id: str) -> str:
         """The workflow_execution_id of an execution id; a full id is returned as it is."""
@@ -159,11 +176,26 @@ class RedisStore:
         cached = self._specs.get(workflow_id)
         if cached is not None:
             return cached
+        return self._load_spec(workflow_id, self._load_document(workflow_id))
+
+    def find_spec(self, workflow_id: str, max_bytes: int) -> LoadedSpec | str:
+        cached = self._specs.get(workflow_id)
+        if cached is not None:
+            return cached
+        document = self._load_document(workflow_id)
+        return document if len(document) > max_bytes else self._load_spec(workflow_id, document)
+
+    def _load_document(self, workflow_id: str) -> str:
         with translate_errors():
             document = self._client.hget(self._keys.spec(workflow_id), "document")
         if document is None:
             raise StoreError(f"the spec {workflow_id!r} is gone from Redis")
-        loaded = load_stored_spec(loads(str(document)))
+        return str(document)
+
+    def _load_spec(self, workflow_id: str, document: str) -> LoadedSpec:
+        return self.add_loaded(workflow_id, load_stored_spec(loads(document)))
+
+    def add_loaded(self, workflow_id: str, loaded: LoadedSpec) -> LoadedSpec:
         if loaded.workflow_id != workflow_id:
             raise StoreError(f"the document stored as {workflow_id!r} is {loaded.workflow_id!r}")
         return self.cache_spec(loaded)

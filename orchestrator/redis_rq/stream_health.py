@@ -42,8 +42,8 @@ class StreamHealth:
         return {stream: last for stream, last in last_ids.items() if int(last.partition("-")[0]) >= limit_ms}
 
     def heal(self, streams: Sequence[str]) -> None:
-        """Repair these streams and the dead letters. An entry with an absurd id is handled first; until then
-        its stream stays as it is."""
+        """Repair these streams and the dead letters. A stream that takes entries stays as it is until its
+        entries with absurd ids are handled."""
         for stream, last_id in self.absurd([*streams, self._keys.dead_letters]).items():
             group = "" if stream == self._keys.dead_letters else GROUP
             now_ms = clock_ms(self._client)

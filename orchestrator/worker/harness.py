@@ -66,7 +66,8 @@ def run_step(*args: Any, **kwargs: Any) -> None:
     job = get_current_job()
     assert job is not None, "run_step must be called by an RQ worker"
     job.result_ttl = 0  # RQ keeps no result
-    payload, client = build_payload(args, kwargs, job.description or ""), connect_like(job.connection)
+    payload = build_payload(args, kwargs, job.description or "", job.id)
+    client = connect_like(job.connection)
     # A work-horse runs only this job, so killing it stops the job. A worker that does not fork must live on.
     is_horse = os.environ.get("RQ_JOB_ID") == job.id
     stop = _kill_this_process if is_horse else None
@@ -123,10 +124,10 @@ class Harness:
     lease_s: float = LEASE_S
     give_up_after_s: float = GIVE_UP_AFTER_S
     stop: Callable[[str], object] | None = None
-    """Stops the run with this token from another thread; None when the run cannot be stopped."""
+    """Stops the run of this job from another thread; None when the run cannot be stopped."""
     is_stopped: Callable[[], bool] = lambda: False
-    on_executor: Callable[[str, bool], Any] = lambda token, is_running: None
-    """Receives the token of a run whose executor begins (True) or has ended (False)."""
+    on_executor: Callable[[str, bool], Any] = lambda job_id, is_running: None
+    """Receives the job id of a run whose executor begins (True) or has ended (False)."""
     await_result: Callable[[Any], Any] = await_result
     declines: bool = True
     """Whether a step without an executor is declined. It fails where no other worker could run it."""
@@ -228,14 +229,14 @@ class Harness:
 
     def _stop(self, payload: Mapping[str, Any]) -> None:
         if self.stop is not None:
-            self.stop(payload["token"])
+            self.stop(payload["job_id"])
 
     def _note_declined(self, payload: Mapping[str, Any]) -> None:
         """Note the step for a worker that has its executor. Without the note the step only waits longer."""
         keys = Keys.from_leases_key(payload["leases"])
         try:
             with translate_errors():
-                queue: Any = self.client.hget(Keys.rq_job(payload["token"]), "origin")
+                queue: Any = self.client.hget(Keys.rq_job(payload["job_id"]), "origin")
                 names = (payload["fn"], payload["execution"], payload["step"], payload["events"])
                 note_declined(self.client, keys, DeclinedStep(queue or "", *names))
         except (Unavailable, RedisError) as error:
@@ -282,7 +283,7 @@ class Harness:
         try:
             with translate_errors(), self.client.pipeline(transaction=True) as pipe:
                 if isinstance(event, LostEvent):
-                    pipe.hdel(Keys.rq_job(payload["token"]), "worker_name")
+                    pipe.hdel(Keys.rq_job(payload["job_id"]), "worker_name")
                 pipe.xadd(payload["events"], fields)
                 pipe.execute()
         except Unavailable as error:

@@ -47,19 +47,19 @@ class RunTracker:
 
     def begin(self, payload: Mapping[str, Any]) -> None:
         with self._lock:
-            self._runs[payload["token"]] = TrackedRun(payload, self._clock())
+            self._runs[payload["job_id"]] = TrackedRun(payload, self._clock())
 
-    def on_executor(self, token: str, is_running: bool) -> None:
+    def on_executor(self, job_id: str, is_running: bool) -> None:
         """The executor of a run begins or has ended."""
         with self._lock:
-            if token in self._runs:
-                self._runs[token].is_executing = is_running
+            if job_id in self._runs:
+                self._runs[job_id].is_executing = is_running
             self._idle_since = self._clock()
 
-    def end(self, token: str) -> None:
+    def end(self, job_id: str) -> None:
         """The result of a run is published, or no longer needed."""
         with self._lock:
-            self._runs.pop(token, None)
+            self._runs.pop(job_id, None)
 
     def end_all(self) -> None:
         with self._lock:

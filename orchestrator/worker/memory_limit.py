@@ -6,6 +6,8 @@ some process when the machine runs out of memory, and not always the one that us
 
 from __future__ import annotations
 
+from orchestrator.processes import limit_resource
+
 
 def limit_memory(max_bytes: int | None) -> None:
     """Limit the private memory of this process, and of the processes that it starts; None for no limit."""
@@ -13,7 +15,17 @@ def limit_memory(max_bytes: int | None) -> None:
         return
     import resource
 
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard != resource.RLIM_INFINITY:
-        max_bytes = min(max_bytes, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (max_bytes, hard))
+    limit_resource(resource.RLIMIT_DATA, max_bytes)
+
+
+def describe_memory_limit() -> str:
+    """What to do about a MemoryError in this process."""
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    if limit == resource.RLIM_INFINITY:
+        return "the machine has no more memory for the process of the step; let the step use less"
+    return (
+        f"the process of the step may use {limit >> 20:,} MB; raise ORCHESTRATOR_MAX_MEMORY of its"
+        " worker, or let the step use less"
+    )

@@ -24,6 +24,7 @@ from orchestrator.worker.fork_guard import exit_if_forked
 from orchestrator.worker.heartbeat_watchdog import HeartbeatWatchdog
 from orchestrator.worker.lease import Lease
 from orchestrator.worker.log_scrubbing import scrub_logs
+from orchestrator.worker.memory_limit import describe_memory_limit
 from orchestrator.worker.payloads import JobPayloads
 from orchestrator.worker.step_log import StepLogWriter
 
@@ -124,7 +125,7 @@ class StepCall(Call):
 
     def watch(self, heartbeat: Heartbeat | None) -> AbstractContextManager[Any]:
         """The executor begins. Watch its heartbeats, if the step requires them."""
-        self._host.on_executor(self._payload["token"], True)
+        self._host.on_executor(self._payload["job_id"], True)
         if self.heartbeat_s is None or heartbeat is None:
             return super().watch(heartbeat)
         return HeartbeatWatchdog(
@@ -142,9 +143,12 @@ class StepCall(Call):
         # By type(error): isinstance would read __class__, and an exception may raise at every access.
         return issubclass(type(error), KeyboardInterrupt) and self._host.stop is None
 
+    def explain_memory_error(self) -> str:
+        return describe_memory_limit()
+
     def after_call(self) -> None:
         exit_if_forked(self._process)
-        self._host.on_executor(self._payload["token"], False)
+        self._host.on_executor(self._payload["job_id"], False)
 
     def offload(self, text: str) -> Result:
         return self._payloads.offload(text)

@@ -81,6 +81,6 @@ class StepJob(Job):
             super().cleanup(ttl, pipeline, remove_from_queue)
 
     def perform(self) -> Any:
-        if read_payload(self.data, self.description) is None:
+        if read_payload(self.data, self.description, job_id=self.id) is None:
             raise PermissionError(f"this worker runs only {RUN_STEP}; job {self.id} is not such a step")
         return super().perform()

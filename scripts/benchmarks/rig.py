@@ -27,6 +27,8 @@ from scripts.benchmarks.processes import Server
 
 NEVER_S = 86_400.0
 MAX_JOBS = 10_000
+LARGEST_DOCUMENT = 2**30
+"""Every document is checked in the loop, so that its cost counts."""
 STARTED_AT = "2026-01-01T00:00:00.000Z"
 
 
@@ -41,7 +43,12 @@ class Rig:
         self.log = RedisEventLog(line, "bench", self.keys)
         backend = Backend(store=self.store, runner=RqRunner(line, self.keys))
         pace = CoordinatorOptions(
-            block_ms=1, sweep_every_s=NEVER_S, reclaim_every_s=NEVER_S, trim_every_s=NEVER_S
+            block_ms=1,
+            sweep_every_s=NEVER_S,
+            reclaim_every_s=NEVER_S,
+            trim_every_s=NEVER_S,
+            small_document_bytes=LARGEST_DOCUMENT,
+            small_stored_bytes=LARGEST_DOCUMENT,
         )
         self.coordinator = Coordinator(backend, self.log, self.store, pace)
         self.coordinator.resume_unfinished()
@@ -70,17 +77,18 @@ class Rig:
     def work(self) -> int:
         """Run all queued jobs as workers would. Return the number of jobs."""
         queue = self.keys.rq_queue(self.keys.queue("default"))
-        tokens: Any = self.redis.lpop(queue, MAX_JOBS) or []
+        ids: Any = self.redis.lpop(queue, MAX_JOBS) or []
         with self.redis.pipeline(transaction=False) as pipe:
-            for token in tokens:
-                pipe.hmget(self.keys.rq_job(token), JOB_FIELDS)
-            payloads = [read_payload(*parts) or {} for parts in pipe.execute()]
-            for token, payload in zip(tokens, payloads, strict=True):
-                pipe.delete(self.keys.rq_job(token))
+            for job_id in ids:
+                pipe.hmget(self.keys.rq_job(job_id), JOB_FIELDS)
+            found = zip(ids, pipe.execute(), strict=True)
+            payloads = [read_payload(*parts, job_id=job_id) or {} for job_id, parts in found]
+            for job_id, payload in zip(ids, payloads, strict=True):
+                pipe.delete(self.keys.rq_job(job_id))
                 pipe.xadd(payload["events"], dict[Any, Any](event_fields(_result_of(payload))))
             pipe.execute()
-        self.others.update({"lpop": 1, "hmget": len(tokens), "del": len(tokens), "xadd": len(tokens)})
-        return len(tokens)
+        self.others.update({"lpop": 1, "hmget": len(ids), "del": len(ids), "xadd": len(ids)})
+        return len(ids)
 
     def _has_events(self) -> bool:
         """Whether there are more events than were handled. Streams are not trimmed meanwhile."""

@@ -8,6 +8,7 @@ PACKAGE = Path(__file__).parents[2] / "orchestrator"
 
 READERS = {
     "settings.py": "reads every setting",
+    "coordinator/checker_process.py": "hands a few variables to the process that it starts",
     "embedded.py": "hands its environment to the processes that it starts",
     "payload_stores/s3.py": "AWS_REGION, which boto3 reads too",
     "testing/mocks.py": "lets a test read every variable",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.application.engine.turn import Turn
 from orchestrator.application.errors import StartRejected
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.backend import Backend
@@ -233,10 +234,10 @@ def test_of_two_coordinators_that_replace_at_once_each_has_its_turn(world: Redis
     entries = [start(world, n=1), start(world, TWO, n=2)]
     first, second = taken(world)
     # Both decide before either of them commits.
-    decided = [(one, one._starts.build_all([first])), (two, two._starts.build_all([second]))]
+    decided = [(one, one._starts.build_all([first], Turn())), (two, two._starts.build_all([second], Turn()))]
 
-    for coordinator, cases in decided:
-        coordinator._commit_with_retries(cases)
+    for coordinator, (cases, _) in decided:
+        coordinator._commits.commit(cases)
     world.settle(one, two)
 
     assert all(world.answer(entry)["ok"] for entry in entries)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.application.engine.turn import Turn
 from orchestrator.application.errors import Unavailable
 from orchestrator.backend.ports import Committed
 from orchestrator.coordinator.loop import Coordinator
@@ -176,9 +177,9 @@ def test_two_coordinators_with_a_start_each_make_one_execution(world: RedisWorld
     entries = [start(world, "x0"), start(world, "x1")]
     first, second = taken(world)
 
-    decided = [one._starts.build_all([first]), two._starts.build_all([second])]  # before either commits
-    for coordinator, cases in zip((one, two), decided, strict=True):
-        coordinator._commit_with_retries(cases)
+    decided = [one._starts.build_all([first], Turn()), two._starts.build_all([second], Turn())]
+    for coordinator, (cases, _) in zip((one, two), decided, strict=True):  # both decide before either commits
+        coordinator._commits.commit(cases)
 
     assert executions(world) == ["x0"]
     assert {answer["execution_id"] for answer in answers(world, *entries)} == {"x0"}
@@ -193,7 +194,7 @@ def test_a_repeated_start_that_two_coordinators_hold_is_answered_once(world: Red
     deliveries = taken(world)
 
     for coordinator in (one, two):
-        [repeated] = coordinator._starts.build_all(deliveries[:1])
+        [repeated], _ = coordinator._starts.build_all(deliveries[:1], Turn())
         assert coordinator._starts.retry(repeated, Committed.REPEATED) is None
     two.handle(deliveries)
 

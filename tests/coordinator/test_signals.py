@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.engine.signals import MAX_KEPT_SIGNALS
+from orchestrator.application.engine.signals import MAX_KEPT_SIGNAL_BYTES, MAX_KEPT_SIGNALS
 from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.records.status import StepStatus
 from orchestrator.backend.ports import Delivery
@@ -418,8 +418,20 @@ def test_of_signals_for_an_execution_that_never_comes_no_more_are_kept_than_a_re
     world.send(world.keys.events(0), {"type": "signal", "execution": "later", "name": "go", "reply": "r"})
     one.run_once()
 
-    assert "execution 'later' already keeps 1,000 signals" in world.answer("r")["reason"]
+    assert "execution 'later' keeps signals" in world.answer("r")["reason"]
     assert world.client.llen(world.keys.signals("later")) == MAX_KEPT_SIGNALS
+
+
+def test_early_signals_have_a_limited_number_of_bytes(world: RedisWorld) -> None:
+    one, large = world.coordinator(), "x" * (MAX_KEPT_SIGNAL_BYTES // 4 - 100)
+    for n in range(6):
+        fields = {"type": "signal", "execution": "later", "name": "go", "reply": f"r{n}"}
+        world.send(world.keys.events(0), {**fields, "payload": dumps(large)})
+    world.settle(one)
+
+    assert [world.answer(f"r{n}")["ok"] for n in range(6)] == [True] * 4 + [False] * 2
+    weid = world.begin(one, {"steps": [{"id": "w", "wait": {"signal": "go"}}]}, execution_id="later")
+    assert world.status(weid) == "complete"
 
 
 @pytest.mark.parametrize("rubbish", ["{", "[]", '{"name": "go"}', "7"])

@@ -8,7 +8,9 @@ import pytest
 
 from orchestrator.application.engine.schedules import slot_execution_id
 from orchestrator.application.errors import InvalidSpec
+from orchestrator.application.spec import validation
 from orchestrator.application.spec.validation import check_spec, load_stored_spec
+from orchestrator.application.values.document_limits import DocumentLimits
 from orchestrator.redis_rq.keys import schedule_member
 from orchestrator.redis_rq.verify.verifier import Verifier
 from worlds.documents import Json
@@ -92,6 +94,41 @@ def test_a_schedule_that_was_registered_before_still_fires(world: RedisWorld) ->
     started = world.store.full_id(slot_execution_id("old", due_ms))
     assert world.status(started) == "complete"
     assert world.dead() == []
+
+
+@pytest.fixture
+def lower_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if this release allowed a single step per document."""
+    monkeypatch.setattr(validation, "DEFAULT_LIMITS", DocumentLimits(max_steps=1))
+
+
+LARGE: Json = {"name": "large", "steps": [{"op": "first"}, {"op": "second", "depends_on": ["first"]}]}
+
+
+@pytest.mark.usefixtures("lower_limit")
+def test_an_execution_of_a_document_beyond_the_limits_is_completed_by_a_new_coordinator(
+    world: RedisWorld,
+) -> None:
+    store_as_before(world, LARGE)
+    started = world.begin(world.coordinator("one"), "large")
+    world.killed("one")
+
+    world.settle(world.coordinator("two", world.connect()))
+
+    assert world.moves(started, "complete") == ["first", "second"]
+
+
+@pytest.mark.usefixtures("lower_limit")
+def test_a_schedule_of_a_document_beyond_the_limits_still_fires(world: RedisWorld) -> None:
+    store_as_before(world, LARGE | {"schedule": {"cron": "0 * * * *"}})
+    due_ms = world.now_ms() // 1000 * 1000
+    schedule = json.loads(str(world.client.hget(world.keys.schedules, "large")))
+    world.client.hset(world.keys.schedules, "large", json.dumps({**schedule, "next_ms": due_ms}))
+    world.client.zadd(world.keys.timers, {schedule_member("large"): due_ms})
+
+    world.settle(world.coordinator())
+
+    assert world.status(world.store.full_id(slot_execution_id("large", due_ms))) == "complete"
 
 
 def test_a_new_start_with_the_same_document_is_rejected_with_all_problems(world: RedisWorld) -> None:

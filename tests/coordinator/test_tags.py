@@ -29,8 +29,8 @@ def waiting(world: RedisWorld) -> dict[str, str]:
     """The queue of every job that waits, by its step."""
     found: dict[str, str] = {}
     for queue in world.queues():
-        tokens: Any = world.client.lrange(world.keys.rq_queue(queue), 0, -1)
-        leases = [str(world.client.hget(world.keys.rq_job(token), "description")) for token in tokens]
+        ids: Any = world.client.lrange(world.keys.rq_queue(queue), 0, -1)
+        leases = [str(world.client.hget(world.keys.rq_job(job_id), "description")) for job_id in ids]
         found |= {lease.split("|")[1]: queue for lease in leases}
     return found
 

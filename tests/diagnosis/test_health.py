@@ -246,7 +246,7 @@ def test_a_worker_that_is_killed_while_its_work_horse_lives_on_becomes_unrespons
     one = world.coordinator()
     world.begin(one, document(step("busy", input={"pid_file": str(pid_file)})))
     wait_until(pid_file.exists, what=processes.log())
-    assert is_healthy(url, "worker")
+    wait_until(lambda: is_healthy(url, "worker"), what=processes.log())  # its child may run a step before
 
     processes.kill(process)
 

@@ -13,6 +13,7 @@ from orchestrator.worker.executors.lookup import Executors
 from orchestrator.worker.harness import Harness
 from worlds.documents import document, step
 from worlds.redis_world import RedisWorld
+from worlds.waiting import wait_until
 
 QUEUE = "orchestrator.default"
 ADD = document(step("a", fn="add"))
@@ -119,7 +120,7 @@ def test_an_executor_that_no_live_worker_has_is_a_problem(world: RedisWorld) -> 
         f"no live worker is known to have the executor 'add' on {QUEUE} (2 steps wait; these lack it: w1)",
     )
     assert check.advice == "start a worker that has it: orchestrator worker default --executors MODULE"
-    assert "it has no workers" in checked(world, "declined").found
+    wait_until(lambda: "it has no workers" in checked(world, "declined").found)
 
 
 def test_workers_that_decline_what_others_can_run_are_a_warning(world: RedisWorld) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from e2e.pages import Block, Reader, Shell, commands_of, fits
-from orchestrator.redis_rq.event_log import MAX_LETTER_FIELD_CHARS
+from orchestrator.redis_rq.letter_limits import MAX_LETTER_BYTES
 from orchestrator.redis_rq.verify.verifier import MAX_COUNTED
 
 ROOT = Path(__file__).parents[2]
@@ -78,4 +78,4 @@ def test_the_table_has_every_code() -> None:
 
 def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
     assert f"up to {MAX_COUNTED:,} of them" in PAGE.replace("\n", " ")
-    assert f"longer than {MAX_LETTER_FIELD_CHARS:,} characters" in PAGE
+    assert f"larger than {MAX_LETTER_BYTES // 1024} KiB" in PAGE

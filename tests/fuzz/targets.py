@@ -572,8 +572,8 @@ def _mutate(world: RedisWorld, weid: str, what: str, first: Any, second: Any) ->
         case "spec":
             client.hset(keys.spec(weid.partition("#")[0]), first, second)
         case "job":
-            for token in world.waiting():
-                client.hset(keys.rq_job(token), first, second)
+            for job_id in world.waiting():
+                client.hset(keys.rq_job(job_id), first, second)
         case "queue":
             client.lpush(keys.rq_queue("orchestrator.default"), first)
         case "signal":
@@ -616,7 +616,7 @@ jobs = st.one_of(
 
 def run_a_job(job: bytes) -> None:
     """Every job that is accepted as a step job runs to an end."""
-    payload = read_payload(job, "w#x|first|0|1|t")
+    payload = read_payload(job, "w#x|first|0|1|t", job_id="t")
     if payload is None:
         return
     with fake_world() as world, in_time():

@@ -85,6 +85,51 @@ def raising(error: BaseException) -> Callable[[Json], Any]:
     return executor
 
 
+class Hoard(dict[str, Any]):
+    """An output that needs too much memory when it is encoded."""
+
+    def items(self) -> Any:
+        raise MemoryError
+
+
+def hoard(inputs: Json) -> Json:
+    return {"a": Hoard(b=1)}
+
+
+def too_large(inputs: Json) -> Json:
+    return {"a": "x" * 200}
+
+
+class FullCall(OneCall):
+    """A call in a process that has no memory left for a large output."""
+
+    def offload(self, text: str) -> Result:
+        raise MemoryError
+
+    def explain_memory_error(self) -> str:
+        return "it may use 7 MB"
+
+
+@pytest.mark.parametrize(
+    ("executor", "message"),
+    [
+        (raising(MemoryError()), "MemoryError: it may use 7 MB"),
+        (raising(MemoryError("cannot allocate 8 GB")), "cannot allocate 8 GB: it may use 7 MB"),
+        (hoard, "MemoryError: it may use 7 MB"),
+        (too_large, "MemoryError: it may use 7 MB"),
+    ],
+    ids=["raised", "raised with a message", "while its output is encoded", "while its output is stored"],
+)
+def test_a_memory_error_names_the_limit_and_is_no_bad_output(
+    executor: Callable[[Json], Any], message: str
+) -> None:
+    output, failure = invoke(FullCall(executor))
+
+    assert output is None
+    assert failure is not None
+    assert (failure["kind"], failure["type"], failure["message"]) == ("exception", "MemoryError", message)
+
+
 def test_the_output_is_json_text() -> None:
     call = OneCall(lambda inputs: {"n": inputs["n"] + 1}, {"n": 1})
 

@@ -59,8 +59,10 @@ def test_a_job_carries_the_places_and_the_names_only_if_there_are_some(tmp_path:
     runner = SqliteRunner(tmp_path / "jobs.db")
     runner.dispatch(job.workflow_execution_id, [job])
 
-    words = [job_args(one, "p:events:0") for one in (job, plain)]
-    sent, unmarked = (read_payload(str(data), str(lease)) or {} for _, data, _, lease in words)
+    words = [job_args(one, "p:events:0", "p.default") for one in (job, plain)]
+    sent, unmarked = (
+        read_payload(str(data), str(lease), job_id=str(name)) or {} for name, data, _, lease in words
+    )
 
     assert (sent["secrets"], sent["redact"]) == ([["a", 0]], ["iban"])
     assert sent["inputs"] == {"a": [DB]}

@@ -38,6 +38,7 @@ class RedisStage(Stage):
         self._coordinator.run_once()  # the only one in which it reclaims and trims
         self._refused, self._answer = 0, Json()
         self._keys_of_jobs, self._queues_of_jobs = dict[str, str](), dict[str, str]()
+        self._ids_of_jobs: dict[str, str] = {}
         self._ended: set[str] = set()
         self._latest_ms = world.now_ms() + MAX_FUTURE_MS - AHEAD_MS
         self._set_clocks()
@@ -73,7 +74,7 @@ class RedisStage(Stage):
         for one in said:
             if isinstance(one, ResultEvent):
                 self._leaves_the_queue(str(one.token))
-                self.world.client.delete(self.world.keys.rq_job(str(one.token)))
+                self.world.client.delete(self._key_of_rq(str(one.token)))
             self.world.send(self.world.keys.events_of(one.workflow_execution_id), event_fields(one))
         self._turn()
 
@@ -120,18 +121,17 @@ class RedisStage(Stage):
         """A worker takes the job of this unit and runs it."""
         job = self.out[unit]
         assert self._leaves_the_queue(job.token), f"the job of {unit} waits in no queue"
-        self.world.client.hset(self.world.keys.rq_job(job.token), "status", "started")
+        self.world.client.hset(self._key_of_rq(job.token), "status", "started")
         return job
 
     def is_queued(self, job: DispatchJob) -> bool:
         """Whether a worker can still get this job: RQ passes over a job without a hash."""
-        keys, client = self.world.keys, self.world.client
-        is_there = client.hget(keys.rq_job(job.token), "status") == "queued"
-        return is_there and job.token in self.world.waiting()
+        is_there = self.world.client.hget(self._key_of_rq(job.token), "status") == "queued"
+        return is_there and self._ids_of_jobs[job.token] in self.world.waiting()
 
     def is_known(self, job: DispatchJob) -> bool:
         """Whether RQ still knows this job, queued or running."""
-        return bool(self.world.client.exists(self.world.keys.rq_job(job.token)))
+        return bool(self.world.client.exists(self._key_of_rq(job.token)))
 
     def may_go_on(self, job: DispatchJob) -> bool:
         """What a worker that runs this job learns at its next beat."""
@@ -158,7 +158,7 @@ class RedisStage(Stage):
         return self._keys_of_jobs[job.token]
 
     def queue_of(self, job: DispatchJob) -> str:
-        return self._queues_of_jobs[job.token].removeprefix(f"{self.world.keys.prefix}.")
+        return self._queues_of_jobs[self._ids_of_jobs[job.token]].removeprefix(f"{self.world.keys.prefix}.")
 
     def shared(self, scope: str, owner: str) -> Json:
         [values] = self.world.store.load_values([(scope, owner)])
@@ -187,9 +187,10 @@ class RedisStage(Stage):
         payloads = self.world.payloads()
         self._note_jobs([read_job(payload, "default") for payload in payloads])
         self._keys_of_jobs.update((payload["token"], payload["key"]) for payload in payloads)
+        self._ids_of_jobs.update((payload["token"], payload["job_id"]) for payload in payloads)
         for queue in self.world.queues():
             waiting = self.world.client.lrange(self.world.keys.rq_queue(queue), 0, -1)
-            self._queues_of_jobs.update((str(token), queue) for token in waiting)
+            self._queues_of_jobs.update((str(job_id), queue) for job_id in waiting)
         return count
 
     def _ring(self) -> int:
@@ -201,7 +202,11 @@ class RedisStage(Stage):
 
     def _leaves_the_queue(self, token: str) -> bool:
         queues = [self.world.keys.rq_queue(queue) for queue in self.world.queues()]
-        return sum(int(str(self.world.client.lrem(queue, 0, token))) for queue in queues) > 0
+        job_id = self._ids_of_jobs.get(token, token)
+        return sum(int(str(self.world.client.lrem(queue, 0, job_id))) for queue in queues) > 0
+
+    def _key_of_rq(self, token: str) -> str:
+        return self.world.keys.rq_job(self._ids_of_jobs.get(token, token))
 
     def _check(self) -> None:
         """Nothing was refused or forgotten, and Redis waits for what the records wait for."""

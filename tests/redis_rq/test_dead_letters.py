@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli import main
 from orchestrator.redis_rq.dead_letters import DeadLetterNotFound, DeadLetters
-from orchestrator.redis_rq.event_log import MAX_LETTER_FIELD_CHARS
+from orchestrator.redis_rq.letter_limits import MAX_LETTER_BYTES, MAX_LETTER_FIELD_CHARS
 from worlds.documents import document, step
 from worlds.redis_world import RedisWorld
 
@@ -91,12 +91,79 @@ def test_a_letter_is_sent_whole_or_not_at_all(world: RedisWorld, letters: DeadLe
 def test_an_event_of_which_a_part_was_cut_cannot_be_sent_again(
     world: RedisWorld, letters: DeadLetters
 ) -> None:
-    entry = refused(world, spec="x" * (MAX_LETTER_FIELD_CHARS + 1), inputs="{}")
+    entry = refused(world, spec="x" * MAX_LETTER_BYTES, inputs="{}")
 
     letter = letters.get(entry)
 
     assert letter.truncated_fields == ["spec"]
+    assert len(letter.fields["spec"]) == MAX_LETTER_FIELD_CHARS
     assert "only the beginning of spec was kept" in str(letters.problem(letter))
+
+
+def test_an_event_that_fits_is_kept_whole_and_sent_again(world: RedisWorld, letters: DeadLetters) -> None:
+    inputs = json.dumps({"text": "ü" * 50_000}, ensure_ascii=False)
+    entry = refused(world, workflow="order", inputs=inputs, execution_id="o1")
+    world.store.register("order", check_spec(ORDER))
+    letter = letters.get(entry)
+    assert (letter.fields["inputs"], letter.truncated_fields, letters.problem(letter)) == (inputs, [], None)
+
+    sent = letters.replay(letter)
+
+    assert sent is not None
+    world.settle(world.coordinator())
+    assert world.record("o1").inputs == {"text": "ü" * 50_000}
+
+
+HOSTILE = {
+    "many fields": {f"f{n}": "x" * 10_000 for n in range(500)},
+    "many small fields": {f"f{n}": "" for n in range(50_000)},
+    "a long name": {"n" * 5_000_000: "x"},
+    "characters of four bytes": {f"f{n}": "\U0001f600" * 10_000 for n in range(30)},
+    "characters that are escaped": {f"f{n}": "\x01" * 9_000 for n in range(30)},
+}
+
+
+@pytest.mark.parametrize("fields", HOSTILE.values(), ids=HOSTILE)
+def test_a_letter_is_limited_as_a_whole_and_says_so(
+    world: RedisWorld, letters: DeadLetters, redis_url: str, fields: dict[str, str]
+) -> None:
+    entry = refused(world, type="nonsense", **fields)
+
+    found: Any = world.client.xrange(world.keys.dead_letters, entry, entry)
+    [(_, stored)] = found
+    assert sum(len(name.encode()) + len(text.encode()) for name, text in stored.items()) < 150_000
+    letter = letters.get(entry)
+    assert 0 < len(letter.truncated_fields) <= 21
+    replayed = dead(redis_url, "replay", entry)
+    assert (replayed.exit_code, "publish the event again" in replayed.stderr) == (2, True)
+    assert letters.get(entry) == letter
+
+
+def test_a_letter_of_an_earlier_release_was_cut_if_a_field_has_the_maximum_length(
+    world: RedisWorld, letters: DeadLetters
+) -> None:
+    for spec, cut in (("x" * MAX_LETTER_FIELD_CHARS, ["spec"]), ("x" * 9_999, [])):
+        event = json.dumps({"spec": spec, "inputs": "{}"})
+        entry = world.send(world.keys.dead_letters, {"event": event, "stream": world.keys.starts})
+
+        assert letters.get(entry).truncated_fields == cut
+
+
+@pytest.mark.parametrize("cut", ["", "7", "{"])
+def test_a_letter_whose_cut_cannot_be_read_is_not_sent_again(
+    world: RedisWorld, letters: DeadLetters, cut: str
+) -> None:
+    letter = {"event": '{"workflow": "order"}', "stream": world.keys.starts, "cut": cut}
+    entry = world.send(world.keys.dead_letters, letter)
+
+    assert "only the beginning of its fields was kept" in str(letters.problem(letters.get(entry)))
+
+
+def test_a_letter_with_too_many_fields_is_not_sent_again(world: RedisWorld, letters: DeadLetters) -> None:
+    event = json.dumps({f"f{n}": "" for n in range(5_000)})
+    entry = world.send(world.keys.dead_letters, {"event": event, "stream": world.keys.starts, "cut": "[]"})
+
+    assert "it has 5,000 fields" in str(letters.problem(letters.get(entry)))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +222,7 @@ def test_a_letter_is_shown_with_its_event(world: RedisWorld, redis_url: str) -> 
 
 def test_letters_are_sent_again_and_what_cannot_be_is_told(world: RedisWorld, redis_url: str) -> None:
     entry = refused(world, workflow="unknown", inputs="{}")
-    cut = refused(world, spec="x" * 20_000, inputs="{}")
+    cut = refused(world, spec="x" * MAX_LETTER_BYTES, inputs="{}")
 
     sent = dead(redis_url, "replay", entry)
     rest = dead(redis_url, "replay", "--all", "--json")

@@ -6,18 +6,20 @@ same end as without the error, and the reply to the producer must be true.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from effort import count
 from orchestrator.application.errors import RecordNotFound, Unavailable
 from orchestrator.application.spec.validation import check_spec
+from orchestrator.redis_rq.verify.partial_commits import PartialCommits
 from orchestrator.redis_rq.verify.verifier import Verifier
 from worlds.documents import Json
 from worlds.redis_world import RedisWorld
-from worlds.script_faults import EXHAUSTED, HIT, NO_PERMISSION, OUT_OF_MEMORY, WRONG_TYPE, failing_command
+from worlds.script_faults import EXHAUSTED, NO_PERMISSION, OUT_OF_MEMORY, WRONG_TYPE, failing_positions
 
 CHILD: Json = {"name": "child", "steps": [{"id": "work", "fn": "work"}]}
 FAMILY: Json = {
@@ -37,8 +39,11 @@ FAMILY: Json = {
         {"id": "late", "delay": "1ms", "depends_on": ["a"]},
     ],
 }
-EVENTS = 9
-"""How many turns with an event an execution of FAMILY takes at most, its child included."""
+DESK: Json = {**CHILD, "concurrency": {"key": "desk", "limit": 1}}
+EVENTS = 8
+"""How many turns with an event an execution of FAMILY takes, its child included."""
+PUBLISHES = (0, 2, 4, 6)
+"""The turns whose commit adds an event to a stream."""
 
 
 def turn(world: RedisWorld, name: str, work: bool = True) -> None:
@@ -93,22 +98,16 @@ def check_end(world: RedisWorld, entry: str) -> None:
     assert not world.client.keys(f"{world.keys.prefix}:concurrency:*")
 
 
-def fail_at_every_command(world: RedisWorld, error: str, only: str, prepared: Callable[[], str]) -> int:
-    """Prepare an execution, let the n-th command fail in one turn, and check its end; for each n."""
-    position = 0
-    while True:
-        position += 1
-        world.client.flushall()
-        entry = prepared()
-        with failing_command("commit", position, error, only):
-            turn(world, "faulty", work=False)
-        if not world.client.exists(HIT):
-            if only and position < 40:
-                continue
-            return position - 1
-        world.client.delete(HIT)
+def failing_turns(world: RedisWorld, error: tuple[str, str], prepare: Callable[[], object]) -> Iterator[int]:
+    """For each write command of commit.lua, a turn in which it fails, and then what follows."""
+    text, only = error
+
+    def act() -> None:
+        turn(world, "faulty", work=False)
+
+    for position in failing_positions(world.client, "commit", text, prepare, act, only):
         run_to_its_end(world)
-        check_end(world, entry)
+        yield position
 
 
 def at_event(world: RedisWorld, number: int) -> str:
@@ -135,11 +134,61 @@ ERRORS = {
 def test_an_error_at_any_command_of_a_script_leaves_no_half_commit(
     world: RedisWorld, error: str, number: int
 ) -> None:
-    text, only = ERRORS[error]
+    entries: list[str] = []
+    tried = 0
 
-    tried = fail_at_every_command(world, text, only, lambda: at_event(world, number))
+    for _ in failing_turns(world, ERRORS[error], lambda: entries.append(at_event(world, number))):
+        check_end(world, entries[-1])
+        tried += 1
 
-    assert tried > (0 if only else 3)
+    if error == "exhausted":
+        assert (tried > 0) is (number in PUBLISHES)
+    else:
+        assert tried > 3
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_an_error_at_any_command_of_an_end_leaves_no_waiter_behind(world: RedisWorld, error: str) -> None:
+    """The end of one execution gives its slot to another, which no other commit may ever look at."""
+    tried = 0
+
+    def prepare() -> None:
+        one = world.coordinator("before")
+        for name in ("x0", "x1"):
+            world.start(DESK, execution_id=name)
+        while not world.work():
+            one.run_once()
+        world.killed("before")
+
+    for _ in failing_turns(world, ERRORS[error], prepare):
+        assert [world.record(name).status for name in ("x0", "x1")] == ["complete", "complete"]
+        assert not world.client.keys(f"{world.keys.prefix}:concurrency:*")
+        assert not world.client.exists(world.keys.partial)
+        tried += 1
+
+    assert tried > (0 if error == "exhausted" else 4)
+
+
+def test_an_execution_that_changes_after_its_check_stays_listed(
+    world: RedisWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit that changed it may have been written in part as well."""
+    weid, verify = world.begin(world.coordinator(), CHILD), Verifier._verify_cases
+    world.client.sadd(world.keys.partial, weid)
+    repair = PartialCommits(world.client, world.keys).repair
+
+    def changed(verifier: Verifier, cases: Any) -> None:
+        verify(verifier, cases)
+        world.client.hset(world.keys.workflow(weid), "version", "99-x")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Verifier, "_verify_cases", changed)
+        repair()
+    listed = world.client.smembers(world.keys.partial)
+    repair()
+
+    assert listed == {weid}
+    assert not world.client.exists(world.keys.partial)
 
 
 # ---- keys of a wrong type, on a running system

@@ -21,6 +21,7 @@ from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.redis_rq.connection import Client
 from orchestrator.redis_rq.job_codec import RUN_STEP, job_args, read_job, read_payload
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.lost_reasons import WRONG_SERIALIZER
 from orchestrator.worker.step_job import StepJob
 from servers.redis_server import RedisServer
 from worlds.commits import creation, written
@@ -136,7 +137,7 @@ def test_a_step_without_a_timeout_has_none_in_rq_either(world: RedisWorld, rq_cl
 def test_a_job_comes_back_as_it_went() -> None:
     job = DispatchJob("w#x", "a", "fn", {"n": [1, {"ü": None}]}, 2, 3, 4, "t-0", "", "default", 1.5, 99)
     keys = Keys("team", 3)
-    found = read_payload(*parts_of(job, keys))
+    found = read_payload(*parts_of(job, keys), job_id="t-0")
     assert found is not None
     assert read_job(found, "default") == job
     assert (found["key"], found["leases"]) == (job.idempotency_key, keys.leases)
@@ -144,7 +145,7 @@ def test_a_job_comes_back_as_it_went() -> None:
 
 
 def parts_of(job: DispatchJob, keys: Keys) -> tuple[str, str]:
-    _, data, _, description = job_args(job, keys.events_of(job.workflow_execution_id))
+    _, data, _, description = job_args(job, keys.events_of(job.workflow_execution_id), keys.queue("default"))
     return str(data), str(description)
 
 
@@ -154,7 +155,7 @@ def test_what_few_steps_have_is_in_the_jobs_of_those_alone() -> None:
 
     options = [json.loads(parts_of(job, Keys())[0])[3] for job in (plain, rich)]
     assert [one.keys() for one in options] == [set(), {"heartbeat_s", "source"}]
-    found = read_payload(*parts_of(rich, Keys()))
+    found = read_payload(*parts_of(rich, Keys()), job_id="t-0")
     assert found is not None
     assert read_job(found, "default") == rich
 
@@ -179,7 +180,7 @@ def test_what_few_steps_have_is_in_the_jobs_of_those_alone() -> None:
     ],
 )
 def test_what_is_no_step_of_ours_has_no_payload(data: str) -> None:
-    assert read_payload(data, LEASE) is None
+    assert read_payload(data, LEASE, job_id="t") is None
 
 
 LEASE = "w#x|a|0|1|t"
@@ -189,8 +190,8 @@ LEASE = "w#x|a|0|1|t"
 def test_a_job_whose_description_is_no_lease_has_no_payload(description: str | bytes | None) -> None:
     data = f'["{RUN_STEP}",null,["p:events:0","f",{{}}],{{}}]'
 
-    assert read_payload(data, LEASE) is not None
-    assert read_payload(data, description) is None
+    assert read_payload(data, LEASE, job_id="t") is not None
+    assert read_payload(data, description, job_id="t") is None
 
 
 # ---- workers
@@ -238,7 +239,31 @@ def test_the_sweep_finds_a_dead_work_horse_of_a_stock_worker(world: RedisWorld, 
         one.run_once()
     error = world.record(weid).error
     assert error is not None
-    assert (error["kind"], "work-horse died" in error["message"]) == ("lost", True)
+    assert (error["kind"], "work-horse died (signal 9): it was killed" in error["message"]) == ("lost", True)
+    assert "ORCHESTRATOR_MAX_MEMORY" in error["message"]
+    assert left_in_rqs_place(world) == KEPT_BY_RQ
+
+
+@pytest.mark.parametrize("worker_class", [Worker, SimpleWorker])
+def test_a_stock_worker_with_another_serializer_is_named_in_the_error(
+    world: RedisWorld, rq_client: Client, worker_class: type[Worker]
+) -> None:
+    one = world.coordinator()
+    weid = world.begin(one, document(step("a", fn="killed"), limits={"max_lost": 1}))
+    for _ in range(2):
+        worker_class(["orchestrator.default"], connection=rq_client).work(burst=True)
+        one.run_once()
+        one.run_once()
+
+    error = world.record(weid).error
+    assert error is not None
+    assert error == {
+        "kind": "lost",
+        "message": f"{WRONG_SERIALIZER} (2 workers lost with this attempt)",
+        "step": "a",
+    }
+    history = [entry for entry in world.history(weid) if "reason" in entry]
+    assert {entry["reason"] for entry in history} == {WRONG_SERIALIZER}
     assert left_in_rqs_place(world) == KEPT_BY_RQ
 
 

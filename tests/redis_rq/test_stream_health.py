@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from orchestrator.application.errors import Unavailable
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.redis_rq.keys import GROUP
 from orchestrator.redis_rq.stream_health import StreamHealth
 from worlds.documents import Json, document, step
@@ -15,6 +17,7 @@ from worlds.waiting import wait_until
 LAST = f"{2**64 - 1}-{2**64 - 1}"
 FAR = f"{2**63}-5"
 ONE = document(step("a"))
+PARENT = document({"id": "kid", "workflow": ONE})
 LATE: Json = {"name": "late", "steps": [{"id": "a", "delay": "1ms"}]}
 
 
@@ -39,7 +42,7 @@ def test_starts_are_accepted_again_after_an_entry_with_an_absurd_id(world: Redis
     weid = world.begin(one, ONE)
     world.settle(one)
     assert world.status(weid) == "complete"
-    assert [letter["entry"] for letter in world.dead()] == [entry_id]
+    assert [letter["event"] for letter in world.dead()] == ['{"nonsense":"1"}']
 
 
 def test_a_timer_is_kept_until_its_event_can_be_written(world: RedisWorld) -> None:
@@ -79,18 +82,52 @@ def test_pending_entries_survive_the_repair(world: RedisWorld) -> None:
     world.client.xreadgroup(GROUP, "dead", {stream: ">"})
     exhaust(world, stream)
     world.client.xreadgroup(GROUP, "dead", {stream: ">"})
-    health = StreamHealth(world.client, world.keys)
 
-    health.heal([stream])
-    assert last_id(world, stream) == 2**64 - 1, "the entry with the absurd id is not handled yet"
-    world.client.xack(stream, GROUP, LAST)
-    health.heal([stream])
+    StreamHealth(world.client, world.keys).heal([stream])
 
     assert last_id(world, stream) <= world.now_ms()
     assert [row["message_id"] for row in world.client.xpending_range(stream, GROUP, "-", "+", 9)] == kept
     new = world.start(ONE)
-    found: Any = world.client.xreadgroup(GROUP, "two", {stream: ">"})
-    assert [entry for _, entries in found for entry, _ in entries] == [new]
+    [(_, entries)] = cast("Any", world.client.xreadgroup(GROUP, "two", {stream: ">"}))
+    assert entries[0][1] == {"nonsense": "1"}, "it was not handled yet"
+    assert [entry for entry, _ in entries[1:]] == [new]
+
+
+def test_a_stream_with_an_absurd_id_that_takes_entries_is_repaired_when_they_are_handled(
+    world: RedisWorld,
+) -> None:
+    world.coordinator("opener")
+    stream, health = world.keys.starts, StreamHealth(world.client, world.keys)
+    exhaust(world, stream, FAR)
+    world.client.xreadgroup(GROUP, "dead", {stream: ">"})
+
+    health.heal([stream])
+    before = last_id(world, stream)
+    world.client.xack(stream, GROUP, FAR)
+    health.heal([stream])
+
+    assert before == 2**63
+    assert last_id(world, stream) <= world.now_ms()
+
+
+def test_events_that_cannot_be_committed_do_not_keep_a_stream_from_its_repair(world: RedisWorld) -> None:
+    """A coordinator handles the events that it has read before it reads others. If the entry with the last
+    id had to be handled first, the start would be delivered until it is a dead letter."""
+    one, weid = world.coordinator("one"), f"{check_spec(PARENT).workflow_id}#x1"
+    entry = world.start(PARENT, execution_id="x1")
+    deliveries = one._log.read(1, 0)
+    for n in range(world.keys.partitions):
+        exhaust(world, world.keys.events(n))
+
+    with pytest.raises(Unavailable):
+        one.handle(deliveries)
+    one.resume_unfinished()
+
+    assert world.answer(entry)["ok"] is True
+    assert world.status(weid) == "in_progress"
+    world.settle(one)
+    assert world.status(weid) == "complete"
+    assert len(world.dead()) == world.keys.partitions
 
 
 def test_an_absurd_entry_that_was_deleted_before_it_was_read_hides_no_older_one(world: RedisWorld) -> None:

@@ -371,6 +371,36 @@ def test_a_failed_job_is_a_lost_step_and_is_cleaned_up(world: RedisWorld) -> Non
     assert sweep(world) == 0
 
 
+def test_the_error_that_rq_stored_for_a_failed_job_is_passed_on(world: RedisWorld) -> None:
+    ready(world)
+    failed_job(world, "t", lease_member("w#x", "a", 2, 1, "t"))
+    world.client.xadd("rq:results:t", {"type": "2", "exc_string": "of an earlier run"})
+    world.client.xadd("rq:results:t", {"type": "2", "exc_string": "eJwDAAAAAAE="})
+
+    assert sweep(world) == 1
+    [(_, lost)] = world.events()
+    assert (lost["reason"], lost["rq_error"]) == ("its work-horse died", "eJwDAAAAAAE=")
+    assert not world.client.exists("rq:results:t")
+
+
+@pytest.mark.parametrize("what", ["another type", "no error", "too large"])
+def test_a_result_that_says_nothing_adds_nothing(world: RedisWorld, what: str) -> None:
+    ready(world)
+    failed_job(world, "t", lease_member("w#x", "a", 2, 1, "t"))
+    match what:
+        case "another type":
+            world.client.set("rq:results:t", "x")
+        case "no error":
+            world.client.xadd("rq:results:t", {"type": "2"})
+        case "too large":
+            world.client.xadd("rq:results:t", {"exc_string": 20_000 * "x"})
+
+    assert sweep(world) == 1
+    [(_, lost)] = world.events()
+    assert (lost["reason"], "rq_error" in lost) == ("its work-horse died", False)
+    assert not world.client.exists("rq:results:t", "rq:job:t")
+
+
 def test_failed_jobs_of_every_queue_of_ours_are_seen_and_of_no_other(world: RedisWorld) -> None:
     world = ready(world)
     failed_job(world, "t1", lease_member("w#x", "a", 0, 1, "t1"), "orchestrator.one")
@@ -503,7 +533,7 @@ def test_a_sweep_is_the_beat_of_its_coordinator(world: RedisWorld) -> None:
     sweep(world)
     beats: Any = world.client.zrange(world.keys.coordinators, 0, -1, withscores=True)
     assert [name for name, _ in beats] == ["one"]
-    assert before <= beats[0][1] <= world.now_ms()
+    assert before <= int(beats[0][1]) <= world.now_ms()
 
 
 def test_a_coordinator_without_a_beat_is_forgotten(world: RedisWorld) -> None:

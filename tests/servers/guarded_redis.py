@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.redis_rq.connection import Client, connect
+from orchestrator.redis_rq.keys import Keys, job_id_prefix
 from processes import ROOT
 from servers.redis_server import RedisServer, own_redis, require_redis_version
 
@@ -36,14 +37,23 @@ class GuardedRedis:
             ]
 
 
+def user_of_queue(queue: str) -> str:
+    """The line for a worker user that is limited to one queue."""
+    template = (ACL / "worker-of-one-queue.template").read_text()
+    line = template.replace("orchestrator_2EJOBS__", job_id_prefix(Keys().queue(queue)))
+    return line.replace("QUEUE", queue)
+
+
 @contextmanager
-def guarded_redis(folder: Path) -> Iterator[GuardedRedis]:
-    """Until it answers, everybody may ask; then the users of the documentation are loaded, and an admin."""
+def guarded_redis(folder: Path, *queues: str) -> Iterator[GuardedRedis]:
+    """Until it answers, everybody may ask; then the users of the documentation are loaded, an admin, and a
+    worker user for each of the queues."""
     require_redis_version((7, 0), "docs/acl tells reading from writing")
     users = folder / "users.acl"
     users.write_text(_OPEN)
     with own_redis(folder, "--aclfile", str(users)) as server:
-        users.write_text("".join(path.read_text() for path in sorted(ACL.glob("*.acl"))) + _ADMIN)
+        lines = [path.read_text() for path in sorted(ACL.glob("*.acl"))]
+        users.write_text("".join([*lines, *map(user_of_queue, queues), _ADMIN]))
         with server.client() as client:
             client.acl_load()
         yield GuardedRedis(server)

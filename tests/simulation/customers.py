@@ -42,7 +42,7 @@ class Memory:
     waits: deque[tuple[str, str, int]] = field(default_factory=deque)
     answered: set[tuple[str, str, int]] = field(default_factory=set)
     poison: dict[str, str] = field(default_factory=dict)
-    unheard: dict[str, str] = field(default_factory=dict)
+    unheard: dict[str, tuple[str, str]] = field(default_factory=dict)
     heard: list[Heard] = field(default_factory=list)
 
     def copy(self) -> Memory:
@@ -118,8 +118,8 @@ class Customers:
                 one.roll_backs = self._world.roll_backs
                 client.xadd(self._world.keys.starts, one.fields)
                 return
-            except redis.exceptions.ConnectionError:
-                self._world.scheduler.sleep(300)
+            except (redis.exceptions.ConnectionError, redis.exceptions.ResponseError):
+                self._world.scheduler.sleep(300)  # Redis is away, or the stream takes no more entries
 
     def _has_begun(self, execution_id: str) -> bool:
         return bool(self._world.server.execute("EXISTS", self._world.keys.execution(execution_id)))
@@ -152,16 +152,16 @@ class Customers:
         said = (execution_id, UNHEARD)
         if said not in self._world.memory.early_sent and self._world.draw.random() < 0.7:
             self._world.memory.early_sent.add(said)
-            entry = self._world.say(execution_id, event_fields(SignalEvent(execution_id, UNHEARD, {})))
-            self._world.memory.unheard[execution_id] = entry
+            event = SignalEvent(execution_id, UNHEARD, {})
+            self._world.memory.unheard[execution_id] = self._world.say(execution_id, event_fields(event))
             self._world.scheduler.fall_behind(LONG_BEHIND)
 
     def check_unheard(self) -> None:
         """An acknowledged signal is not lost: it is kept for its execution, or in it, or the execution has
         ended."""
         world, memory = self._world, self._world.memory
-        for execution_id, entry in list(memory.unheard.items()):
-            if world.is_answered(world.keys.events_of(execution_id), entry):
+        for execution_id, (stream, entry) in list(memory.unheard.items()):
+            if world.is_answered(stream, entry):
                 del memory.unheard[execution_id]
                 if not world.ledger.is_over(execution_id) and UNHEARD not in world.signals_of(execution_id):
                     raise Broken(f"I2: what was said to {execution_id} was acknowledged and is nowhere")
@@ -181,6 +181,8 @@ class Customers:
         is_child = ":" in execution_id and weid is not None
         if is_child and not world.case.is_quiet and world.draw.random() < 0.5:
             for stream in world.streams()[1:]:
+                if world.is_exhausted(stream):
+                    continue
                 world.execute(
                     "XADD", stream, "*", *flatten_fields(event_fields(ControlEvent(weid, "cancel", "")))
                 )

@@ -20,6 +20,9 @@ NO_GROUP = "NOGROUP No such key or consumer group in XREADGROUP with GROUP optio
 
 
 class FakeRedisServer:
+    script_error: Any = None
+    """Has no effect: scripts run out of reach."""
+
     def __init__(self, clock: Callable[[], int]) -> None:
         self._server = FakeServer()
         self._client = FakeRedis(

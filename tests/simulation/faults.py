@@ -33,12 +33,16 @@ NOW_AND_THEN = {
     "double": 6,
     "early timer": 3,
     "available": 3,
+    "forgery": 3,
     "dead horse": 4,
     "poison": 1,
     "killer": 1,
+    "last id": 2,
 }
 """How often of so many, when something goes wrong elsewhere."""
-SELDOM = ("killer", "outage")
+IN_SCRIPTS = 0.25
+"""How often a command of a script that writes for a coordinator has an error."""
+SELDOM = ("killer", "outage", "last id")
 AT_WORK = {"kill": 0.03, "pause": 0.03}
 """How often, amid the work of an executor."""
 DECLINED = 0.25
@@ -59,8 +63,10 @@ class Faults:
 
     def __init__(self, scheduler: Scheduler, draw: Random, kinds: Mapping[str, bool] | None = None) -> None:
         self._scheduler, self._draw = scheduler, draw
-        everything = sorted({*ON_THE_LINE, *NOW_AND_THEN, "declined"})
+        everything = sorted({*ON_THE_LINE, *NOW_AND_THEN, "declined", "script error"})
         drawn = {kind: draw.random() < (0.35 if kind in SELDOM else 0.6) for kind in everything}
+        # A rollback may undo a repair just before it is noted as done: docs/decisions.md.
+        drawn["script error"] &= not drawn["roll back"]
         self.kinds = drawn | {"snapshot": drawn["roll back"]} | dict(kinds or {})
         intensity = draw.choice([0.3, 1, 2, 4])
         self._rates = [(kind, rate * intensity) for kind, rate in ON_THE_LINE.items() if self.kinds.get(kind)]
@@ -68,6 +74,7 @@ class Faults:
         self._put_back_rate = PUT_BACK * intensity
         self._at_work = {kind: rate * intensity for kind, rate in AT_WORK.items()}
         self._declined_rate = DECLINED * intensity
+        self._in_scripts_rate = IN_SCRIPTS * intensity
         self.counts: Counter[str] = Counter()
         self.is_over = False
         self.away_until_ms = 0.0
@@ -124,6 +131,11 @@ class Faults:
         if is_missing:
             self.count("declined")
         return is_missing
+
+    def error_in_script(self) -> int | None:
+        """Which of the writes of a script has an error; None for none."""
+        is_due = self._draw.random() < self._in_scripts_rate and self.allows("script error")
+        return self._draw.choice([0, 0, 1, 2, 3, 5, 8]) if is_due else None
 
     def _drawn(self, weight: int = 1) -> str | None:
         if self.is_over or self._draw.random() >= self._any * weight:

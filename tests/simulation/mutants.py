@@ -21,6 +21,7 @@ from orchestrator.application.engine.outputs import make_error_result
 from orchestrator.application.engine.results import apply_result
 from orchestrator.application.records.events import AvailableEvent, DeclinedEvent, make_failure
 from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.values.dispatch_tokens import dispatch_id
 from orchestrator.backend.ports import Commit, Committed, Delivery
 from orchestrator.redis_rq import scripts
 from orchestrator.redis_rq.commit_args import CommitArgs
@@ -91,6 +92,15 @@ def _any_token(known: Any, unit: StepRecord, event: Any) -> bool:
     return unit.status == "in_progress" and unit.token is not None
 
 
+def _public_part(known: Any, unit: StepRecord, event: Any) -> bool:
+    token = unit.token if unit.token and event.token == dispatch_id(unit.token) else event.token
+    return bool(known(unit, replace(event, token=token)))
+
+
+def _whole_token(known: Any, unit: StepRecord, event: Any) -> bool:
+    return bool(known(unit, event)) and event.token in (None, unit.token)
+
+
 def _any_status(known: Any, unit: StepRecord, event: Any) -> bool:
     return event.run_id in (None, unit.run_id) and event.attempt in (None, unit.attempt)
 
@@ -130,13 +140,13 @@ def _dispatch_after(known: Any, store: RedisStore, commits: Sequence[Commit]) ->
 
 def _push(store: RedisStore, job: Any) -> None:
     keys: Keys = store._keys
-    token, data, _, lease = job_args(job, keys.events_of(job.workflow_execution_id))
     queue = keys.queue("default", job.priority)
+    job_id, data, _, lease = job_args(job, keys.events_of(job.workflow_execution_id), queue)
     with store._client.pipeline(transaction=False) as pipe:
         fields: dict[Any, Any] = {"data": data, "description": lease, "status": "queued", "origin": queue}
-        pipe.hset(keys.rq_job(str(token)), mapping=fields)
+        pipe.hset(keys.rq_job(str(job_id)), mapping=fields)
         pipe.zadd(keys.leases, {str(lease): FIRST_SEQUENCE + 1})
-        pipe.rpush(keys.rq_queue(queue), token)
+        pipe.rpush(keys.rq_queue(queue), job_id)
         pipe.execute()
 
 
@@ -182,6 +192,14 @@ def _any_available(known: Any, draft: Draft, event: AvailableEvent, record: Step
         draft.amend(event.step_id, not_before_ms=None)
 
 
+def _nothing_done(known: Any, *args: Any) -> None:
+    return None
+
+
+def _all_applied(known: Any, record: Any, events: Sequence[Any], *rest: Any) -> Any:
+    return replace(known(record, events, *rest), applied=len(events))
+
+
 def _changed(**fields: Any) -> Callable[..., Any]:
     """The commands of a commit with other changes."""
 
@@ -208,6 +226,16 @@ _MUTANTS = [
         "no token",
         "F2: a result counts only with the token of the current dispatch",
         [function("orchestrator.application.engine.transitions:_is_current", _any_token)],
+    ),
+    Mutant(
+        "no secret",
+        "F2: a result counts only with the whole token: others can read its public part in the lease",
+        [function("orchestrator.application.engine.transitions:_is_current", _public_part)],
+    ),
+    Mutant(
+        "losses need the secret",
+        "a loss counts with the public part of a token: a sweep knows no more",
+        [function("orchestrator.application.engine.transitions:_is_current", _whole_token)],
     ),
     Mutant(
         "token from a counter",
@@ -348,6 +376,26 @@ _MUTANTS = [
         [script("trim", '      if group["pending"] > 0 then', "      if false then")],
     ),
     Mutant(
+        "partial commits not listed",
+        "an execution that was written in part is listed, so that it is repaired",
+        [script("commit", '      redis.pcall("SADD", KEYS[5], written[n])\n', "")],
+    ),
+    Mutant(
+        "history of a failed commit stays",
+        "when a record cannot be written, the new entries of its history are removed",
+        [script("commit", '      redis.pcall("LTRIM", history, 0, -1 - entries)\n', "")],
+    ),
+    Mutant(
+        "no repair of streams",
+        "a stream whose last id is the largest of all is repaired",
+        [function("orchestrator.redis_rq.stream_health:StreamHealth.heal", _nothing_done)],
+    ),
+    Mutant(
+        "groups of repaired streams stay",
+        "the group of a repaired stream goes on after its new last id",
+        [script("heal_stream", '    redis.call("XGROUP", "SETID", KEYS[1], group["name"],', "    tostring(")],
+    ),
+    Mutant(
         "no events to others",
         "events from one execution to another are written with the decision",
         [
@@ -355,6 +403,21 @@ _MUTANTS = [
                 "orchestrator.redis_rq.commit_args:CommitArgs._fragile_commands", _changed(outgoing_events=[])
             )
         ],
+    ),
+    Mutant(
+        "divided and left",
+        "a decision that stops between two steps goes on by an event in the same commit",
+        [
+            function(
+                "orchestrator.redis_rq.commit_args:CommitArgs._fragile_commands",
+                _changed(has_more_ready=False),
+            )
+        ],
+    ),
+    Mutant(
+        "divided and acknowledged",
+        "a decision that stops between two events acknowledges only those before",
+        [function("orchestrator.coordinator.decider:decide", _all_applied)],
     ),
     Mutant(
         "disarmed timers stay",
@@ -382,8 +445,8 @@ _MUTANTS = [
         [
             script(
                 "sweep",
-                '  for _, token in ipairs(query("ZRANGE", failed, 0, max_entries - 1) or {}) do',
-                "  for _, token in ipairs({}) do",
+                '  for _, id in ipairs(query("ZRANGE", failed, 0, max_entries - 1) or {}) do',
+                "  for _, id in ipairs({}) do",
             )
         ],
     ),

@@ -8,11 +8,13 @@ from random import Random
 from typing import Any
 
 from orchestrator.application.records.events import AvailableEvent, Control, ControlEvent
+from orchestrator.application.values.dispatch_tokens import has_secret
 from orchestrator.redis_rq.event_codec import event_fields
 from orchestrator.redis_rq.keys import Keys
 from simulation.customers import Heard
 from simulation.faults import MOST_KILLS, NOW_AND_THEN
-from simulation.world import World
+from simulation.ledger import OF_TOKEN
+from simulation.world import LAST_ID, LAST_POISON, World
 
 CONTROLS: tuple[Control, ...] = ("pause", "unpause", "hold", "hold", "release", "cancel")
 
@@ -32,9 +34,11 @@ class Nemesis:
             "double": self._double,
             "early timer": self._early_timer,
             "available": self._available,
+            "forgery": self._forge,
             "dead horse": self._dead_horse,
             "poison": self._poison,
             "killer": self._killer,
+            "last id": self._last_id,
         }
 
     def plague(self) -> None:
@@ -95,6 +99,8 @@ class Nemesis:
             return False
         kind = "superseded" if "superseded" in found else draw.choice(sorted(found))
         stream, fields = draw.choice(found[kind])
+        if world.is_exhausted(stream):
+            return False
         world.execute("XADD", stream, "*", *fields)
         return True
 
@@ -103,11 +109,15 @@ class Nemesis:
         said = _named(heard[1])
         if said["type"] != "result":
             return False
-        name = f"item:{said['step'].replace('#', ':')}" if "#" in said["step"] else f"step:{said['step']}"
-        text = self._world.server.execute("HGET", self._world.keys.workflow(said["execution"]), name)
+        token = self._token_out(said["execution"], said["step"])
+        return token is not None and token != said.get("token")
+
+    def _token_out(self, execution: str, step: str) -> str | None:
+        """The token of the dispatch that is out for a step or item, if any."""
+        name = f"item:{step.replace('#', ':')}" if "#" in step else f"step:{step}"
+        text = self._world.server.execute("HGET", self._world.keys.workflow(execution), name)
         unit = json.loads(text or "{}")
-        is_out = unit.get("status") == "in_progress" and unit.get("token") is not None
-        return is_out and unit["token"] != said.get("token")
+        return unit.get("token") if unit.get("status") == "in_progress" else None
 
     def _early_timer(self) -> bool:
         """A timer is a hint, and may come at any time."""
@@ -117,6 +127,25 @@ class Nemesis:
             return False
         kind, execution, step, token = self._draw.choice(timers).split("|")
         world.say(execution, {"type": kind, "execution": execution, "step": step, "token": token})
+        return True
+
+    def _forge(self) -> bool:
+        """A worker of another queue makes up an event for a step. It knows only what the lease says."""
+        world, draw = self._world, self._draw
+        leases = [one.split("|") for one in world.server.execute("ZRANGE", world.keys.leases, "0", "-1")]
+        forgeable = [one for one in leases if has_secret(self._token_out(one[0], one[1]) or "")]
+        if not forgeable:
+            return False
+        execution, step, run_id, attempt, dispatch = draw.choice(forgeable)
+        kind = draw.choice(["result", "started", "declined"])
+        fields = {"type": kind, "execution": execution, "step": step, "run_id": run_id, "attempt": attempt}
+        fields |= {
+            "token": dispatch,
+            "worker": f"forger{OF_TOKEN}{dispatch}",
+            "executor": "any",
+            "output": "{}",
+        }
+        world.say(execution, fields)
         return True
 
     def _available(self) -> bool:
@@ -145,10 +174,10 @@ class Nemesis:
         running = self._running()
         if not running or not world.faults.allows("dead horse"):
             return False
-        token, process = self._draw.choice(running)
-        origin = world.server.execute("HGET", Keys.rq_job(token), "origin")
+        job_id, process = self._draw.choice(running)
+        origin = world.server.execute("HGET", Keys.rq_job(job_id), "origin")
         if origin is not None:
-            world.server.execute("ZADD", Keys.rq_failed(origin), "1", token)
+            world.server.execute("ZADD", Keys.rq_failed(origin), "1", job_id)
         if self._draw.random() < 0.5:
             world.kill(process)
         return True
@@ -166,21 +195,32 @@ class Nemesis:
                 ("no such workflow", keys.starts, {"execution_id": "absent", "workflow": "unheard-of"}),
             ]
         )
-        self._send(kind, stream, fields)
-        return True
+        return self._send(kind, stream, fields)
 
     def _killer(self) -> bool:
         """A start that kills every coordinator that handles it."""
         if "killer" in self._world.memory.poison.values():
             return False
         fields = {"execution_id": f"killer-{self._world.case.seed}", "spec": "steps: [{id: a}]"}
-        self._send("killer", self._world.keys.starts, fields)
-        return True
+        return self._send("killer", self._world.keys.starts, fields)
 
-    def _send(self, kind: str, stream: str, fields: dict[str, str]) -> None:
+    def _last_id(self) -> bool:
+        """An entry with the last possible id: its stream takes no more entries until it is repaired. One
+        stream of events always takes some."""
+        world = self._world
+        stream = self._draw.choice(world.streams())
+        is_repeated = f"{stream} {LAST_ID}" in world.memory.poison  # then two dead letters would look alike
+        if is_repeated or any(map(world.is_exhausted, world.streams())):
+            return False
+        return self._send("last id", stream, {"type": LAST_POISON}, LAST_ID)
+
+    def _send(self, kind: str, stream: str, fields: dict[str, str], entry_id: str = "*") -> bool:
+        if self._world.is_exhausted(stream):
+            return False
         words = [word for pair in fields.items() for word in pair]
-        entry = self._world.execute("XADD", stream, "*", *words)
+        entry = self._world.execute("XADD", stream, entry_id, *words)
         self._world.memory.poison[f"{stream} {entry}"] = kind
+        return True
 
     # ---- operators
 

@@ -45,6 +45,9 @@ CANDIDATES = 5
 FAR = 1_000_000_000
 """From the seed of one case to that of the next that might be played in its place."""
 
+NOT_ON_FAKEREDIS = {"last id": False, "script error": False}
+"""It keeps the last id of a stream that is repaired, and runs scripts out of reach."""
+
 MakeServer = Callable[[Callable[[], int]], Server]
 
 
@@ -93,7 +96,8 @@ class Stage:
         draw = Random(f"simulation {seed}")
         self.case = drawn_case(seed, draw)
         self.scheduler = Scheduler(draw, MOST_POINTS)
-        self.faults = Faults(self.scheduler, draw, kinds)
+        missing = {} if make_server is SmallRedis else NOT_ON_FAKEREDIS
+        self.faults = Faults(self.scheduler, draw, {**missing, **(kinds or {})})
         self.world = World(self.case, self.scheduler, self.faults, make_server)
         workflow_id = checked_once(self.case.document).workflow_id
         self._wanted = [f"{workflow_id}#{start.execution_id}" for start in self.case.starts]

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from redis.exceptions import ResponseError
 
+from simulation.script_errors import ERROR, ScriptError
 from simulation.small_scripts import Scripts
 from simulation.small_sets import SortedSetCommands
 from simulation.small_streams import Stream, StreamCommands
@@ -36,7 +37,8 @@ class SmallRedis(StreamCommands, SortedSetCommands):
         self.clock = clock
         self._values: dict[str, Any] = {}
         self._expires: dict[str, int] = {}
-        self._scripts = Scripts(self.execute)
+        self._scripts = Scripts(self._execute_in_script)
+        self.script_error: ScriptError | None = None
         self._commands: dict[str, Callable[..., Any]] = {
             name.removeprefix("on_").replace("_", " ").upper(): getattr(self, name)
             for name in dir(self)
@@ -55,6 +57,13 @@ class SmallRedis(StreamCommands, SortedSetCommands):
         if known is None:
             raise ResponseError(f"ERR unknown command '{name}'")
         return known(*rest)
+
+    def _execute_in_script(self, *words: Any) -> Any:
+        if self.script_error is not None and self.script_error.strikes(
+            words[0], words[1] if words[1:] else ""
+        ):
+            raise ResponseError(ERROR)
+        return self.execute(*words)
 
     # ---- the whole
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
+from orchestrator.application.engine.turn import MAX_TURN_WORK
 from orchestrator.application.errors import ExecutorNotFound, Unavailable
 from orchestrator.backend import Backend
 from orchestrator.coordinator.loop import Coordinator, CoordinatorOptions
@@ -73,12 +74,16 @@ class Staff:
         pace = CoordinatorOptions(
             batch=draw.choice([1, 3, 50]),
             jobs_per_commit=draw.choice([1, 2, 500]),
+            work_per_turn=draw.choice([1, 40, MAX_TURN_WORK]),  # most decisions are divided, or none is
             block_ms=1_000,
             sweep_every_s=1.0,
             reclaim_every_s=0.05 if is_hasty else 2.0,
             reclaim_after_ms=1 if is_hasty else CoordinatorOptions().reclaim_after_ms,
             trim_every_s=draw.choice([0.05, 0.05, 5.0, 30.0]),
             max_deliveries=MOST_DELIVERIES,
+            small_document_bytes=draw.choice([0, 16 * 1024, 16 * 1024]),
+            small_stored_bytes=draw.choice([0, 16 * 1024, 16 * 1024]),
+            max_documents=draw.choice([1, 16]),
         )
         repair = PartialCommits(client, self._world.keys).repair
         coordinator = StrictCoordinator(backend, log, store, pace, self._world.nonce, repair=repair)
@@ -97,24 +102,24 @@ class Staff:
         client, bare = self._world.line(), self._world.line(decodes=False)
         while True:
             try:
-                token = self._popped(bare)
-                parts: Any = (None, None) if token is None else bare.hmget(Keys.rq_job(token), JOB_FIELDS)
-                payload = read_payload(*parts)
-                if token is not None and payload is not None:
+                job_id = self._popped(bare)
+                parts: Any = (None, None) if job_id is None else bare.hmget(Keys.rq_job(job_id), JOB_FIELDS)
+                payload = read_payload(*parts, job_id=job_id or "")
+                if job_id is not None and payload is not None:
                     self._run(name, client, payload, is_leased=False)
-                    bare.delete(Keys.rq_job(token))
+                    bare.delete(Keys.rq_job(job_id))
             except (Unavailable, RedisError):
                 self._world.scheduler.sleep(500)
                 continue
-            if token is None:
+            if job_id is None:
                 self._rest(client)
 
     def _popped(self, bare: LineClient) -> str | None:
         """As by one BLPOP of all queues: those that are empty are passed over without asking."""
         for queue in map(Keys.rq_queue, self._world.queues):
-            token: Any = bare.lpop(queue) if self._world.server.execute("EXISTS", queue) else None
-            if token is not None:
-                return str(token.decode())
+            job_id: Any = bare.lpop(queue) if self._world.server.execute("EXISTS", queue) else None
+            if job_id is not None:
+                return str(job_id.decode())
         return None
 
     def _work_as_a_work_horse(self, name: str) -> None:
@@ -133,8 +138,8 @@ class Staff:
                 self._world.scheduler.sleep(500)
                 continue
             finished = []
-            for token, payload in taken:
-                assert payload is not None, f"{token} is not one of our jobs"
+            for job_id, payload in taken:
+                assert payload is not None, f"{job_id} is not one of our jobs"
                 finished = [self._run(name, client, payload, is_leased=True)]
             if not taken:
                 self._rest(client)
@@ -146,19 +151,19 @@ class Staff:
         self._world.scheduler.wait(self._world.when_changed(self._world.has_jobs), 60_000, is_idle=True)
 
     def _run(self, name: str, client: LineClient, payload: Json, is_leased: bool) -> FinishedJob:
-        brought = [FinishedJob(payload["token"])]
+        brought = [FinishedJob(payload["job_id"])]
         harness = SimulatedHarness(
             client,
             NoExecutors(),
             worker=f"{name}{OF_TOKEN}{payload['token']}",
             stop=(lambda _: self._world.kill_current()) if self._world.draw.random() < 0.5 else None,
             has_own_process=False,
-            on_result=(lambda job, event: brought.append(FinishedJob(job["token"], job["events"], event)))
+            on_result=(lambda job, event: brought.append(FinishedJob(job["job_id"], job["events"], event)))
             if is_leased
             else None,
             executes=self._execute,
         )
-        run = (payload["token"], self._world.scheduler.current.process)
+        run = (payload["job_id"], self._world.scheduler.current.process)
         self._world.running.add(run)  # when Redis was put back, two may run the same job
         try:
             harness.run(payload, is_leased=is_leased)

@@ -17,6 +17,7 @@ from typing import Any
 
 from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.spec.validation import check_spec, load_spec, load_stored_spec
+from orchestrator.application.values.document_limits import DEFAULT_LIMITS, DocumentLimits
 from simulation.scheduler import Scheduler
 
 TIMED = (
@@ -165,10 +166,10 @@ def _stored_once(document: dict[str, Any]) -> LoadedSpec:
     return _stored(json.dumps(document, sort_keys=True))
 
 
-def _loaded_once(text: str, *, with_warnings: bool) -> LoadedSpec:
-    if text.startswith("{"):
+def _loaded_once(text: str, *, with_warnings: bool, limits: DocumentLimits = DEFAULT_LIMITS) -> LoadedSpec:
+    if text.startswith("{") and len(text) <= limits.max_bytes:
         return checked_once(json.loads(text))
-    return load_spec(text, with_warnings=with_warnings)
+    return load_spec(text, with_warnings=with_warnings, limits=limits)
 
 
 @contextmanager
@@ -187,6 +188,8 @@ def surroundings(
         ("orchestrator.redis_rq.store", "load_stored_spec", _stored_once),
         ("orchestrator.backend.backend", "check_spec", checked_once),
         ("orchestrator.coordinator.starts", "load_spec", _loaded_once),
+        ("orchestrator.coordinator.large_document", "load_spec", _loaded_once),
+        ("orchestrator.coordinator.large_document", "load_stored_spec", _stored_once),
     ]
     before = [
         (import_module(module), name, getattr(import_module(module), name)) for module, name, _ in replaced

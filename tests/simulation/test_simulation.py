@@ -59,7 +59,9 @@ def test_over_a_redis_that_others_wrote_nothing_else_happens() -> None:
 def test_every_kind_of_fault_happens() -> None:
     report = json.loads(played("--seeds", "60", "--json").stdout)
 
-    wanted = {*ON_THE_LINE, *NOW_AND_THEN, "declined"} - {"snapshot"}  # which a roll-back goes back to
+    wanted = {*ON_THE_LINE, *NOW_AND_THEN, "declined", "script error"} - {
+        "snapshot"
+    }  # which a roll-back goes back to
     assert {kind for kind in wanted if not report["faults"].get(kind)} == set()
     assert report["counters"]["stale"] > 0
     assert report["counters"]["lost"] > 0

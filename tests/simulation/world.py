@@ -23,6 +23,7 @@ from simulation.faults import Faults
 from simulation.ledger import Broken, Ledger
 from simulation.line import Line, LineClient, Words
 from simulation.scheduler import EPOCH_MS, Scheduler
+from simulation.script_errors import ScriptError
 from simulation.surroundings import checked_once
 
 WRITTEN = 1
@@ -34,6 +35,9 @@ REPEATABLE = (
 """Events that may be delivered twice. A repeated signal or control would count twice."""
 QUEUES = ("default", "fast", "slow")
 PARTITIONS = 2
+LAST_ID = "18446744073709551615-18446744073709551615"
+LAST_POISON = "nonsense with the last id"
+"""The type of the event that has this id; a repair gives it another one."""
 SHOWN = 400
 """How many of the last trace lines are shown of a simulation that failed."""
 
@@ -54,6 +58,8 @@ class Server(Protocol):
     def pending_ms(self, stream: str, group: str) -> list[int]: ...
 
     def is_answered(self, stream: str, group: str, entry: str) -> bool: ...
+
+    script_error: ScriptError | None
 
 
 class World:
@@ -126,21 +132,39 @@ class World:
         if words[0] == "LRANGE" and words[1].startswith(self.keys.signals("")):
             self.customers.on_beginning(words[1].removeprefix(self.keys.signals("")))
         if str(words[0]).upper() != "EVALSHA" or words[6:7] != (self.keys.workflow(""),):
-            answer = self.server.execute(*words)
+            is_sweep = words[3:5] == (self.keys.leases, self.keys.timers)
+            answer = self._executed_with_errors(words, ()) if is_sweep else self.server.execute(*words)
             self._trace_command(words, answer)
             return answer
         records = [key.removeprefix(self.keys.workflow("")) for key in _records(words[8:])]
         known = {weid: self._fields(self.keys.workflow(weid)) for weid in records}
         kept = {weid: [] if known[weid] else self._kept_signals(weid.partition("#")[2]) for weid in records}
-        answer = self.server.execute(*words)
+        creates = [self.keys.workflow(weid) for weid in dict.fromkeys(records) if not known[weid]]
+        answer = self._executed_with_errors(words, creates)
         self._later = dict(known)
-        for weid, result in zip(records, answer, strict=True):
+        statuses = answer[0] if answer and isinstance(answer[0], list) else answer
+        for weid, result in zip(records, statuses, strict=True):
             before = known[weid]
             if result == WRITTEN:
                 self._later.pop(weid, None)
                 known[weid] = self._fields(self.keys.workflow(weid))
             self._note(weid, before, known[weid], kept[weid], result)
         return answer
+
+    def _executed_with_errors(self, words: Words, creates: Sequence[str]) -> Any:
+        """Execute a script, one of whose writes may have an error."""
+        position = self.faults.error_in_script()
+        if position is None:
+            return self.server.execute(*words)
+        error = self.server.script_error = ScriptError(
+            position, self.keys, creates, lambda *keys: int(self.server.execute("EXISTS", *keys))
+        )
+        try:
+            return self.server.execute(*words)
+        finally:
+            self.server.script_error = None
+            if error.has_struck:
+                self.faults.count("script error")
 
     def _fields_now(self, weid: str) -> dict[str, str]:
         """A record as a decision found it: one of the same call that was judged later has changed since."""
@@ -250,7 +274,9 @@ class World:
     def _next_due_ms(self) -> float | None:
         """When idle actors will have work; None when there is some now."""
         ask = self.server.execute
-        if any(self.unread(stream) for stream in self.streams()):
+        if any(self.unread(stream) for stream in self.streams()) or ask("EXISTS", self.keys.partial):
+            return None
+        if self.held_starts:
             return None
         if ask("EXISTS", *self._left) or ask("ZRANGEBYSCORE", self.keys.leases, str(FIRST_SEQUENCE), "+inf"):
             return None
@@ -324,9 +350,20 @@ class World:
     def line(self, decodes: bool = True) -> LineClient:
         return LineClient.on(Line(self.scheduler, self, self.faults), decodes)
 
-    def say(self, execution: str, fields: Mapping[str, str]) -> str:
-        """Put an event on its stream, without a line that could break."""
-        return str(self.execute("XADD", self.keys.events_of(execution), "*", *flatten_fields(fields)))
+    def say(self, execution: str, fields: Mapping[str, str]) -> tuple[str, str]:
+        """Put an event on its stream, without a line that could break, or on another one if that takes no
+        more entries; the stream and the id of the entry."""
+        first = self.keys.events_of(execution)
+        streams = [first, *(one for one in self.streams()[1:] if one != first)]
+        stream = next((one for one in streams if not self.is_exhausted(one)), first)
+        return stream, str(self.execute("XADD", stream, "*", *flatten_fields(fields)))
+
+    def is_exhausted(self, stream: str) -> bool:
+        """Whether a stream takes no more entries, because it has the last possible id."""
+        if not self.server.execute("EXISTS", stream):
+            return False
+        info = self.server.execute("XINFO", "STREAM", stream)
+        return bool(info[info.index("last-generated-id") + 1] == LAST_ID)
 
 
 class QuietLine:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from orchestrator.redis_rq.connection import Client, connect
-from orchestrator.redis_rq.keys import FIRST_SEQUENCE, GROUP, Keys
+from orchestrator.redis_rq.keys import FIRST_SEQUENCE, GROUP, Keys, job_id_of
 from processes import Stack, stack, wait_until
 
 KEYS = Keys()
@@ -69,7 +69,7 @@ def test_from_the_start_to_the_queue(redis: Client, redis_url: str, tmp_path: Pa
         assert redis.hget(KEYS.workflow(execution(redis)), "status") == "in_progress"
         first = step(redis, "first")
         assert (first["status"], first["dispatches"]) == ("in_progress", 1)
-        assert redis.lindex(QUEUE, 0) == first["token"]
+        assert redis.lindex(QUEUE, 0) == job_id_of(KEYS.queue("default"), first["token"])
         assert redis.zcard(KEYS.leases) == 1
         assert unacknowledged(redis, KEYS.starts) == 0
 
@@ -111,7 +111,8 @@ def test_from_the_events_to_the_next_step(redis: Client, redis_url: str, tmp_pat
         world.coordinator()
         start(redis)
         wait_until(lambda: redis.llen(QUEUE) == 1, what=world.log())
-        token = str(redis.lpop(QUEUE))
+        first = str(redis.lpop(QUEUE))
+        token = step(redis, "first")["token"]
         fields: dict[Any, Any] = {
             "type": "result",
             "execution": execution(redis),
@@ -124,7 +125,8 @@ def test_from_the_events_to_the_next_step(redis: Client, redis_url: str, tmp_pat
 
         assert step(redis, "first")["output"] == {"sum": 6}
         assert step(redis, "second")["status"] == "in_progress"
-        assert redis.lindex(QUEUE, 0) == step(redis, "second")["token"] != token
+        second = job_id_of(KEYS.queue("default"), step(redis, "second")["token"])
+        assert redis.lindex(QUEUE, 0) == second != first
         assert unacknowledged(redis, KEYS.events_of(execution(redis))) == 0
 
 

@@ -123,9 +123,9 @@ def left_over(client: Client) -> dict[str, list[str]]:
         for key in client.scan_iter(pattern, 1_000):
             found[name] += [f"{key} {member}" for member in _members(client, str(key))]
     for key in client.scan_iter("rq:queue:*", 1_000, "LIST"):
-        tokens: Any = client.lrange(str(key), 0, -1)
+        ids: Any = client.lrange(str(key), 0, -1)
         name = "popped in RQ" if str(key).endswith(":intermediate") else "queues"
-        found[name] += [f"{key} {token}" for token in tokens]
+        found[name] += [f"{key} {job_id}" for job_id in ids]
     return {name: members for name, members in found.items() if members}
 
 

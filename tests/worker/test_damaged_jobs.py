@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.redis_rq.connection import Client, connect
-from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.keys import Keys, job_id_of
 from processes import Stack, stack, wait_until
 from servers.redis_server import own_redis
 from system.test_every_hop import WORKERS
@@ -21,9 +21,9 @@ QUEUE = KEYS.rq_queue(KEYS.queue("default"))
 SPEC = json.dumps({"steps": [{"id": "a", "fn": "add", "input": {"n": 1}}]})
 MOST_WORKERS = 6
 DAMAGES: dict[str, Callable[[Client, str], Any]] = {
-    "gone": lambda redis, token: redis.delete(KEYS.rq_job(token)),
-    "unreadable": lambda redis, token: redis.hset(KEYS.rq_job(token), "created_at", "yesterday"),
-    "twice": lambda redis, token: redis.rpush(QUEUE, token),
+    "gone": lambda redis, job_id: redis.delete(KEYS.rq_job(job_id)),
+    "unreadable": lambda redis, job_id: redis.hset(KEYS.rq_job(job_id), "created_at", "yesterday"),
+    "twice": lambda redis, job_id: redis.rpush(QUEUE, job_id),
 }
 LOST = {
     "rq worker": {"gone", "unreadable"},
@@ -55,7 +55,7 @@ def test_jobs_that_were_damaged_in_their_queue_run_and_count_once(world: Stack, 
             redis.xadd(KEYS.starts, {"spec": SPEC, "execution_id": name})
         wait_until(lambda: redis.llen(QUEUE) == len(DAMAGES), what=world.log())
         for damage, name in names.items():
-            DAMAGES[damage](redis, str(step_of(redis, name)["token"]))
+            DAMAGES[damage](redis, job_id_of(KEYS.queue("default"), step_of(redis, name)["token"]))
         process = WORKERS[worker](world)
 
         def have_ended() -> bool:

@@ -6,6 +6,7 @@ they run again. `docs/isolation.md` has the table.
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -141,9 +142,10 @@ def test_a_step_that_always_kills_its_process_fails(system: System, how: str) ->
     execution = system.start({"fn": "dies", "input": {"how": how}}, limits={"max_lost": 1})
     error = system.error(execution)
 
-    causes = {STOCK: "work-horse died", WARM: f"work-horse died ({DEATHS[how]})"}
-    cause = causes.get(system.kind, f"process died ({DEATHS[how]})")
-    assert (error["kind"], error["message"]) == ("lost", f"its {cause} (2 workers lost with this attempt)")
+    process = "work-horse" if system.kind in (STOCK, WARM) else "process"
+    assert error["kind"] == "lost"
+    assert error["message"].startswith(f"its {process} died ({DEATHS[how]}): ")
+    assert error["message"].endswith(" (2 workers lost with this attempt)")
     assert system.lost(execution) == 1
     system.still_serves()
 
@@ -152,9 +154,9 @@ def test_a_step_that_always_kills_its_process_fails(system: System, how: str) ->
 def test_a_step_that_exits_with_code_0_is_lost(system: System, how: str) -> None:
     error = system.fails({"fn": "dies", "input": {"how": how}}, limits={"max_lost": 0})
 
-    causes = {STOCK: "its worker stopped beating", WARM: "its work-horse died (exit 0)"}
+    causes = {STOCK: "its worker stopped beating", WARM: "its work-horse died (exit 0): the step ended it"}
     assert error["kind"] == "lost"
-    assert causes.get(system.kind, "its process died (exit 0)") in error["message"]
+    assert causes.get(system.kind, "its process died (exit 0): the step ended it") in error["message"]
     system.still_serves()
 
 
@@ -191,6 +193,7 @@ def test_a_step_that_needs_all_memory_affects_no_other_step(system: System) -> N
     error = system.fails({"fn": "hoards"})
 
     assert (error["kind"], error["type"]) == ("exception", "MemoryError")
+    assert "may use 1,024 MB; raise ORCHESTRATOR_MAX_MEMORY" in error["message"]
     system.still_serves()
 
 
@@ -261,12 +264,13 @@ def test_a_step_that_changes_its_process_does_not_change_the_next(system: System
 
 @pytest.mark.parametrize("what", ["closes", "closes all"])
 def test_a_step_that_closes_every_file_is_done_or_lost(system: System, what: str) -> None:
-    """A work-horse reconnects to publish its result; a concurrent child exits, with or without the result."""
+    """The connections to Redis and to the supervisor are among them. The process may reconnect in time to
+    publish its result, or exit before that."""
     execution = system.start({"fn": "changes", "input": {"what": what}}, limits={"max_lost": 1})
     final = system.client.wait(execution, 180)
 
-    if system.kind == CREW and isinstance(final, Failed):
-        assert final.error["message"] == "its process died (exit 1) (2 workers lost with this attempt)"
+    if isinstance(final, Failed):
+        assert re.match(r"its (process|work-horse) died \(exit [01]\): ", final.error["message"])
     else:
         assert isinstance(final, Complete), (final, system.log())
     system.still_serves()

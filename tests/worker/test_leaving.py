@@ -110,14 +110,14 @@ Make = Callable[[System], Worker]
 def test_a_process_is_idle_since_it_was_asked_to_leave_or_its_last_executor_ended() -> None:
     clock = FakeClock()
     tracker = RunTracker(lambda: clock.now)
-    tracker.begin({"token": "t1"})
+    tracker.begin({"job_id": "j1"})
 
     clock.now = 100.0
     assert tracker.idle_s(since=90.0) == 10.0
-    tracker.on_executor("t1", True)
+    tracker.on_executor("j1", True)
     clock.now = 200.0
     assert tracker.idle_s(since=90.0) == 0.0, "an executor is running"
-    tracker.on_executor("t1", False)
+    tracker.on_executor("j1", False)
     clock.now = 203.0
     assert tracker.idle_s(since=90.0) == 3.0
     assert tracker.idle_s(since=201.0) == 2.0
@@ -126,16 +126,16 @@ def test_a_process_is_idle_since_it_was_asked_to_leave_or_its_last_executor_ende
 def test_one_running_executor_is_enough_to_wait() -> None:
     clock = FakeClock()
     tracker = RunTracker(lambda: clock.now)
-    for token in ("t1", "t2"):
-        tracker.begin({"token": token})
-        tracker.on_executor(token, True)
+    for job_id in ("j1", "j2"):
+        tracker.begin({"job_id": job_id})
+        tracker.on_executor(job_id, True)
 
-    tracker.on_executor("t1", False)
+    tracker.on_executor("j1", False)
     clock.now = 10.0
     assert tracker.idle_s(since=0.0) == 0.0
-    tracker.end("t2")
+    tracker.end("j2")
     assert tracker.idle_s(since=0.0) == 10.0
-    assert [run.payload["token"] for run in tracker.runs()] == ["t1"]
+    assert [run.payload["job_id"] for run in tracker.runs()] == ["j1"]
 
 
 @dataclass

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import fields, replace
+from math import inf
 from typing import Any
 
 from orchestrator.application.engine.finish import child_result
@@ -29,6 +30,7 @@ from orchestrator.application.engine.transitions import (
     fail_workflow,
     on_step_result,
 )
+from orchestrator.application.engine.turn import Turn
 from orchestrator.application.records.changes import Changes, SharedChange
 from orchestrator.application.records.decisions import Complete, Decision, Dispatch, DispatchJob, Failed, Halt
 from orchestrator.application.records.events import (
@@ -100,7 +102,7 @@ class EngineWorld:
         self.ended: set[str] = set()
         self.cancels: Counter[str] = Counter()
         self.shared: list[SharedChange] = []
-        self._moments = 0
+        self._moments, self.has_secrets = 0, False
         self._checked = checked
 
     # ---- transitions
@@ -119,11 +121,16 @@ class EngineWorld:
         self._commit(changes)
         return result
 
-    def decide(self, *events: StepEvent, limit: int | None = None) -> Decision:
+    def decide(self, *events: StepEvent, limit: int | None = None, work: float = inf) -> Decision:
+        """Decide on events and commit. Events for which the work of the turn does not suffice follow in
+        further turns."""
         with self._unchanged():
-            decided = decide(self.record, events, self.moment(), limit)
+            decided = decide(self.record, events, self.moment(), limit, Turn(work))
         assert not decided.rejected, decided.rejected
         self._commit(decided.changes)
+        rest = events[decided.applied :]
+        if rest:
+            return self.decide(*rest, limit=limit, work=work)
         self._check_progress()
         return decided.decision
 
@@ -164,7 +171,7 @@ class EngineWorld:
     def moment(self) -> Moment:
         """Now, with a nonce of its own; the clock moves only in pass_time()."""
         self._moments += 1
-        return Moment(self.now_ms, f"n{self._moments}", f"e{self._moments}")
+        return Moment(self.now_ms, f"n{self._moments}", f"e{self._moments}", self.has_secrets)
 
     def pass_time(self, ms: int) -> Decision:
         """Move the clock; then every timer that is due fires, in one batch."""

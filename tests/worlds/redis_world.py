@@ -23,6 +23,7 @@ from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.spec.tag_routes import TagRoutes
 from orchestrator.backend.backend import Backend
 from orchestrator.coordinator.loop import Coordinator, CoordinatorOptions
+from orchestrator.coordinator.waiting_events import SpecChecker
 from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.event_codec import event_fields
 from orchestrator.redis_rq.event_log import RedisEventLog
@@ -89,18 +90,26 @@ class RedisWorld:
             own_streams,
         )
 
-    def coordinator(self, name: str = "one", client: Client | None = None, **pace: Any) -> Coordinator:
+    def coordinator(
+        self,
+        name: str = "one",
+        client: Client | None = None,
+        checker: SpecChecker | None = None,
+        make: Callable[..., Coordinator] = Coordinator,
+        **pace: Any,
+    ) -> Coordinator:
         """A coordinator that has begun. It does its chores in every turn and reads without blocking."""
         client, own_streams = client or self.client, OwnStreams(self.keys)
         store = self.store_on(client, own_streams)
         chores = dict.fromkeys(("sweep_every_s", "reclaim_every_s", "trim_every_s", "repair_every_s"), 0.0)
-        coordinator = Coordinator(
+        coordinator = make(
             Backend(store=store, runner=RqRunner(client, self.keys)),
             self.log(name, client, own_streams=own_streams),
             store,
             CoordinatorOptions(**{"block_ms": 0, **chores, **pace}),
             routes=self.routes,
             repair=PartialCommits(client, self.keys, self.retention_s).repair,
+            checker=checker,
         )
         coordinator.resume_unfinished()
         return coordinator
@@ -136,17 +145,19 @@ class RedisWorld:
     def begin(self, coordinator: Coordinator, spec: Json | str, **start: Any) -> str:
         """Start an execution and have it accepted; returns its workflow_execution_id."""
         entry = self.start(spec, **start)
-        coordinator.run_once()
+        for _ in range(3):  # a large document is checked between two turns
+            if not self.client.exists(self.keys.reply(entry)):
+                coordinator.run_once()
         return str(self.answer(entry)["workflow_execution_id"])
 
     def pop(self) -> Json | None:
         """Take the next job as RQ does: off its queue, and its hash with it."""
         for queue in self.queues():
-            while token := self.client.lpop(self.keys.rq_queue(queue)):
-                parts: Any = self.client.hmget(self.keys.rq_job(str(token)), JOB_FIELDS)
-                self.client.delete(self.keys.rq_job(str(token)))
+            while job_id := self.client.lpop(self.keys.rq_queue(queue)):
+                parts: Any = self.client.hmget(self.keys.rq_job(str(job_id)), JOB_FIELDS)
+                self.client.delete(self.keys.rq_job(str(job_id)))
                 if parts[0] is not None:
-                    return read_payload(*parts)
+                    return read_payload(*parts, job_id=str(job_id))
         return None
 
     def work(self, executors: Mapping[str, Executor] | None = None, most: int | None = None) -> int:
@@ -172,7 +183,7 @@ class RedisWorld:
         return sorted(self.client.hkeys(self.keys.sequences))  # type: ignore[arg-type]
 
     def waiting(self) -> list[str]:
-        """The tokens on all queues, in order."""
+        """The ids of the jobs on all queues, in order."""
         found: list[str] = []
         for queue in self.queues():
             found += self.client.lrange(self.keys.rq_queue(queue), 0, -1)  # type: ignore[arg-type]
@@ -180,8 +191,9 @@ class RedisWorld:
 
     def payloads(self) -> list[Json]:
         """The jobs on all queues, in order; they stay there."""
-        jobs: Any = [self.client.hmget(self.keys.rq_job(token), JOB_FIELDS) for token in self.waiting()]
-        found = [read_payload(*parts) for parts in jobs]
+        ids = self.waiting()
+        jobs: Any = [self.client.hmget(self.keys.rq_job(job_id), JOB_FIELDS) for job_id in ids]
+        found = [read_payload(*parts, job_id=job_id) for job_id, parts in zip(ids, jobs, strict=True)]
         return [payload for payload in found if payload is not None]
 
     def record(self, workflow_execution_id: str) -> WorkflowRecord:

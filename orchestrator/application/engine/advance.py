@@ -3,6 +3,9 @@
     evaluate the start conditions of the steps on the agenda -> dispatch candidates -> finish
 
 The first two repeat until nothing changes: a map without items or a failed expression ends its step at once.
+When the work of the turn is spent, the decision stops before the next step, and `has_more_ready` asks for
+another one. It has evaluated a step by then. That may have changed nothing, if the step goes on waiting, so
+`continue_at` says where the next decision begins: even one that loads the record gets further.
 """
 
 from __future__ import annotations
@@ -16,16 +19,16 @@ from orchestrator.application.engine.draft import Draft
 from orchestrator.application.engine.finish import continue_compensation, end_workflow, final_decision
 from orchestrator.application.engine.maps import dispatch_items, resolve_items, start_map
 from orchestrator.application.engine.redrive import resume_map
+from orchestrator.application.engine.resolution import resolve_inputs, resolve_outputs
 from orchestrator.application.engine.results import apply_step_result, fail_permanently
 from orchestrator.application.engine.start_conditions import evaluate_start_conditions, is_eligible
 from orchestrator.application.engine.webhook import dispatch_webhook
 from orchestrator.application.errors import ExpressionError
-from orchestrator.application.expressions.evaluation import resolve
 from orchestrator.application.records.decisions import Decision, Dispatch, Pending
 from orchestrator.application.records.events import make_failure
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.values.payload_refs import MAX_INPUT_BYTES, MAX_JOB_BYTES, check_inputs_size
+from orchestrator.application.values.payload_refs import MAX_INPUT_BYTES, MAX_JOB_BYTES
 
 
 def advance_draft(draft: Draft, limit: int | None) -> Decision:
@@ -35,7 +38,7 @@ def advance_draft(draft: Draft, limit: int | None) -> Decision:
     if draft.is_open and acquire_workflow_slot(draft):
         while draft.is_open and (_evaluate_agenda(draft) or _dispatch_candidates(draft, limit)):
             pass
-        if draft.is_open and not draft.changes.jobs:
+        if draft.is_open and not draft.changes.jobs and not draft.changes.has_more_ready:
             _finish(draft)
     decision: Decision
     if draft.status is WorkflowStatus.COMPENSATING:
@@ -52,7 +55,7 @@ def advance_draft(draft: Draft, limit: int | None) -> Decision:
 def _evaluate_agenda(draft: Draft) -> bool:
     """Evaluate the start conditions of every step on the agenda; False when there was none."""
     has_evaluated = False
-    while draft.is_open and (step_id := draft.next_to_evaluate()) is not None:
+    while draft.is_open and not draft.is_turn_over and (step_id := draft.next_to_evaluate()) is not None:
         has_evaluated = True
         if evaluate_start_conditions(draft, step_id):
             draft.add_candidate(step_id)
@@ -70,6 +73,8 @@ def _dispatch_candidates(draft: Draft, limit: int | None) -> bool:
     """
     ready: list[tuple[str, StepRecord, Any]] = []
     while (capacity := _capacity(draft, limit)) is None or len(ready) < capacity:
+        if draft.is_turn_over and (ready or not draft.changes.is_empty):
+            break
         step_id = draft.next_candidate()
         if step_id is None:
             break
@@ -99,6 +104,8 @@ def _dispatch_candidates(draft: Draft, limit: int | None) -> bool:
             dispatch(draft, step_id, resolved)
     draft.changes.has_more_ready = _has_more_ready(draft, limit)
     capacity = _capacity(draft, limit)
+    if draft.is_turn_over:
+        return False
     return draft.has_agenda or (draft.has_candidates and (capacity is None or capacity > 0))
 
 
@@ -133,7 +140,13 @@ def _capacity(draft: Draft, limit: int | None) -> int | None:
 
 
 def _has_more_ready(draft: Draft, limit: int | None) -> bool:
-    """Whether another advance could dispatch at once, because only the size of this commit prevented it."""
+    """Whether another advance could go on at once, because only the size of this commit or the work of this
+    turn prevented it."""
+    if draft.is_turn_over:
+        capacity = _capacity(draft, None)
+        draft.changes.continue_at = draft.first_left(with_candidates=capacity is None or capacity > 0)
+        if draft.changes.continue_at:
+            return True
     if limit is None or draft.dispatch_count < limit:
         return False
     while (step_id := draft.next_candidate()) is not None:
@@ -149,14 +162,16 @@ def _resolve(draft: Draft, step_id: str) -> Any:
     spec = draft.specs[step_id]
     if spec.map is not None:
         return resolve_items(draft, step_id) if draft.step(step_id).items is None else None
-    context = draft.context(step_id)
-    inputs = {key: resolve(value, context) for key, value in spec.input.items()}
-    check_inputs_size(inputs, step_id, MAX_JOB_BYTES if spec.child is None else MAX_INPUT_BYTES)
-    return inputs
+    max_bytes = MAX_JOB_BYTES if spec.child is None else MAX_INPUT_BYTES
+    return resolve_inputs(draft, step_id, spec.input, draft.context(step_id), max_bytes)
 
 
 def _advance_map(draft: Draft, step_id: str, items: list[Any] | None, capacity: int | None) -> None:
-    """Start or resume a map, dispatch its items, and apply its result if it has ended already."""
+    """Start or resume a map, dispatch its items, and apply its result if it has ended already. It can have
+    many items, so it waits if the work of the turn is spent."""
+    if draft.may_stop:
+        draft.add_candidate(step_id)
+        return
     finished = None
     if items is not None:
         finished = start_map(draft, step_id, items)
@@ -174,13 +189,17 @@ def _advance_map(draft: Draft, step_id: str, items: list[Any] | None, capacity: 
 def _finish(draft: Draft) -> None:
     """End the workflow, unless a step is still active. Nothing can be dispatched now."""
     if draft.open:
-        if not draft.active:
+        if not draft.active and draft.has_left_steps:
+            draft.changes.has_more_ready = True  # an event between two turns has put them on the agenda
+        elif not draft.active:
             failure = make_failure("stalled", "no step can ever run again, and not all steps are final")
             end_workflow(draft, WorkflowStatus.FAILED, "workflow stalled", error=failure)
         return
-    context = draft.context()
+    if draft.may_stop and draft.record.spec.outputs:
+        draft.changes.has_more_ready = True
+        return
     try:
-        outcome = {name: resolve(value, context) for name, value in draft.record.spec.outputs.items()}
+        outcome = resolve_outputs(draft, draft.record.spec.outputs, draft.context())
     except ExpressionError as error:
         failure = make_failure("expression", f"outputs cannot be resolved: {error}")
         end_workflow(draft, WorkflowStatus.FAILED, "outputs failed", error=failure)

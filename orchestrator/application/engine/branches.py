@@ -8,8 +8,9 @@ from typing import Any
 
 from orchestrator.application.engine.context import Context
 from orchestrator.application.engine.draft import Draft
+from orchestrator.application.engine.resolution import resolve_value
 from orchestrator.application.errors import ExpressionError
-from orchestrator.application.expressions.evaluation import evaluate, is_expression, resolve
+from orchestrator.application.expressions.evaluation import evaluate, is_expression
 from orchestrator.application.records.events import make_failure
 from orchestrator.application.spec.model import BranchSpec
 
@@ -38,7 +39,7 @@ def evaluate_branches(draft: Draft, step_id: str, output: Mapping[str, Any] | No
     context = draft.context(step_id, output)
     try:
         for branch in branches:
-            if evaluate(branch.condition, context):
+            if evaluate(branch.condition, context, draft.turn):
                 return _select(draft, step_id, branch, context)
     except ExpressionError as error:
         return BranchResult(error=make_failure("expression", f"branch cannot be evaluated: {error}"))
@@ -51,7 +52,7 @@ def _select(draft: Draft, step_id: str, branch: BranchSpec, context: Context) ->
     if not branch.has_result_expr:
         return BranchResult(action=branch.action, result=branch.result)
     try:
-        return BranchResult(action=branch.action, result=resolve(branch.result_expr, context))
+        return BranchResult(action=branch.action, result=resolve_value(draft, branch.result_expr, context))
     except ExpressionError as error:
         message = f"result_expr cannot be resolved: {error}"
         return BranchResult(action="abort", error=make_failure("expression", message))
@@ -62,7 +63,7 @@ def _select_targets(draft: Draft, step_id: str, branch: BranchSpec) -> BranchRes
     output."""
     targets = branch.targets
     if is_expression(targets):
-        targets = evaluate(targets, draft.context(step_id))
+        targets = evaluate(targets, draft.context(step_id), draft.turn)
     found = []
     for one in targets if isinstance(targets, list) else [targets]:
         target = draft.graph.find_target(one) if isinstance(one, str) else None

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from orchestrator.application.engine.dispatch import dispatch
 from orchestrator.application.engine.draft import Draft
+from orchestrator.application.engine.resolution import resolve_inputs
 from orchestrator.application.errors import ExpressionError
-from orchestrator.application.expressions.evaluation import resolve
 from orchestrator.application.records.events import make_failure
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.values.payload_refs import MAX_JOB_BYTES, check_inputs_size
 from orchestrator.application.values.unit_id import UnitId, step_of
 
 
@@ -35,6 +34,9 @@ def advance_compensation(draft: Draft) -> bool:
         draft.changes.fields["ending"] = {**draft.ending, "undoing": unit}
         if _dispatch(draft, unit):
             return True
+        if draft.is_turn_over:
+            draft.changes.has_more_ready = True  # the next decision notes the error, and goes on
+            return True
         _note_error(draft, unit)
     return False
 
@@ -43,8 +45,7 @@ def _dispatch(draft: Draft, unit: str) -> bool:
     """Dispatch a compensation; False when its inputs cannot be resolved and it has failed."""
     context = draft.context(unit, output=draft.step(step_of(unit)).output)
     try:
-        inputs = {key: resolve(value, context) for key, value in draft.spec(unit).input.items()}
-        check_inputs_size(inputs, unit, MAX_JOB_BYTES)
+        inputs = resolve_inputs(draft, unit, draft.spec(unit).input, context)
     except ExpressionError as error:
         failure = make_failure("expression", f"input cannot be resolved: {error}")
         draft.move(unit, StepStatus.FAILED, error=failure, ended_at=draft.moment.iso)

@@ -18,6 +18,7 @@ from orchestrator.application.records.events import SlotEvent, make_failure
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_record import Slot
 from orchestrator.application.spec.model import ConcurrencySpec
+from orchestrator.application.values.dispatch_tokens import dispatch_id
 from orchestrator.application.values.json_types import describe_type
 
 MAX_CONCURRENCY_KEY_LENGTH = 256
@@ -62,10 +63,10 @@ def on_slot(draft: Draft, event: SlotEvent) -> None:
 
 
 def _make_slot(draft: Draft, spec: ConcurrencySpec, step_id: str) -> Slot:
-    key = _key_text(evaluate(spec.key, draft.context(step_id or None)))
-    token = f"{draft.moment.nonce}-{draft.token_count}"
+    key = _key_text(evaluate(spec.key, draft.context(step_id or None), draft.turn))
+    token = draft.moment.token(draft.token_count)
     draft.token_count += 1
-    return Slot(key, spec.limit, token)
+    return Slot(key, spec.limit, dispatch_id(token))  # a slot has no secret
 
 
 def _key_text(key: Any) -> str:

@@ -50,12 +50,13 @@ def _after_failure(parent: StepSpec, child: StepSpec) -> EdgeState:
 def evaluate_join(draft: Draft, step_id: str) -> JoinState:
     """Evaluate the edges from all parents together; ExpressionError when the join is an expression that
     cannot be evaluated."""
-    spec = draft.specs[step_id]
-    edges = [evaluate_edge(draft.step(one), draft.specs[one], spec) for one in draft.graph.parents[step_id]]
+    spec, parents = draft.specs[step_id], draft.graph.parents[step_id]
+    draft.turn.spent += len(parents) // 4
+    edges = [evaluate_edge(draft.step(one), draft.specs[one], spec) for one in parents]
     if isinstance(spec.join, int):
         return _at_least(spec.join, edges)
     if isinstance(spec.join, dict):
-        if evaluate(spec.join, draft.context(step_id)):
+        if evaluate(spec.join, draft.context(step_id), draft.turn):
             return JoinState.RUN
         return JoinState.WAIT if EdgeState.WAIT in edges else JoinState.SKIP
     if spec.join == "all" and EdgeState.SKIP in edges:

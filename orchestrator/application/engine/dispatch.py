@@ -85,7 +85,7 @@ def _claim(draft: Draft, unit: str, record: StepRecord, **changes: Any) -> str:
     """Move a unit to in progress under a new token, which is returned."""
     draft.token_count += 1
     draft.dispatch_count += 1
-    token = f"{draft.moment.nonce}-{draft.token_count - 1}"
+    token = draft.moment.token(draft.token_count - 1)
     changes |= {
         "token": token,
         "dispatches": record.dispatches + 1,

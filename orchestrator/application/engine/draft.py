@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from orchestrator.application.engine.context import Context, StateView
 from orchestrator.application.engine.readiness_draft import ReadinessDraft
+from orchestrator.application.engine.turn import Turn
 from orchestrator.application.records.changes import Changes, SharedChange, SlotChange
 from orchestrator.application.records.events import ControlEvent, Moment, OutgoingEvent
 from orchestrator.application.records.record import WorkflowRecord
@@ -29,8 +30,8 @@ from orchestrator.application.records.status import (
 from orchestrator.application.records.step_record import Slot, StepRecord
 from orchestrator.application.records.timers import Timer, timers_for_step
 from orchestrator.application.redaction.by_key import redact_by_key
-from orchestrator.application.spec.model import WEBHOOK_STEP, StepSpec
-from orchestrator.application.values.unit_id import COMPENSATION_PART, WEBHOOK_UNIT, UnitId, split_unit
+from orchestrator.application.spec.model import StepSpec
+from orchestrator.application.values.unit_id import UnitId, split_unit
 
 _CLOSED = FINAL_WORKFLOW_STATUSES | {WorkflowStatus.COMPENSATING}
 _ABSENT = object()
@@ -38,11 +39,14 @@ _ABSENT = object()
 
 class Draft(ReadinessDraft):
     """`evaluated` holds the steps whose start conditions this decision has evaluated, and whether they may be
-    dispatched. `dispatch_count` counts the dispatches of this decision, of jobs and of children."""
+    dispatched. `dispatch_count` counts the dispatches of this decision, of jobs and of children. `turn` is
+    what its expressions spend from; without one, the decision is not divided."""
 
-    def __init__(self, record: WorkflowRecord, moment: Moment) -> None:
+    def __init__(self, record: WorkflowRecord, moment: Moment, turn: Turn | None = None) -> None:
         super().__init__(record)
-        self.moment = moment
+        self.moment, self.turn = moment, turn if turn is not None else Turn()
+        self._work_of: dict[str, int] = {}
+        self._working_on, self._work_before = "", self.turn.spent
         self.changes = Changes(at_ms=moment.at_ms, readiness=self._readiness)
         self.specs, self._record_steps, self._steps = record.loaded.steps, record.steps, self.changes.steps
         self._set_status(record.status)
@@ -116,15 +120,9 @@ class Draft(ReadinessDraft):
         return record
 
     def spec(self, unit: str) -> StepSpec:
-        """The spec of a unit: an item has that of its map, a compensation and the webhook have their own."""
+        """The spec of a unit; that of a step is found at once."""
         spec = self.specs.get(unit)
-        if spec is not None:
-            return spec
-        if unit == WEBHOOK_UNIT:
-            return WEBHOOK_STEP
-        step_id, part = split_unit(unit)
-        spec = self.specs[step_id]
-        return spec.compensation_step if part == COMPENSATION_PART else spec
+        return self.record.loaded.unit_spec(unit) if spec is None else spec
 
     def shared(self, scope: str) -> Mapping[str, Any]:
         """The values of a shared scope, with the writes of this decision on top."""
@@ -133,8 +131,29 @@ class Draft(ReadinessDraft):
     def context(
         self, unit: str | None = None, fresh: Mapping[str, Any] | None = None, **roots: Any
     ) -> Context:
-        """The context of an expression. `fresh` is an output that a branch evaluates; `roots` are added."""
+        """The context of an expression. `fresh` is an output that a branch evaluates; `roots` are added.
+
+        The expressions that are evaluated next belong to this unit: all that it evaluates in a decision has
+        one limit."""
+        self._begin_work(unit or "")
         return Context(self, unit, fresh, **roots)
+
+    def _begin_work(self, unit: str) -> None:
+        turn = self.turn
+        if unit != self._working_on:
+            self._work_of[self._working_on] = turn.spent - self._work_before
+            self._working_on, self._work_before = unit, turn.spent - self._work_of.get(unit, 0)
+        turn.begin(turn.spent - self._work_before)
+
+    @property
+    def is_turn_over(self) -> bool:
+        """Whether the work of this turn is spent. Then the decision stops before the next event or step."""
+        return self.turn.is_over(len(self.changes.history))
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether the decision can stop here: it has changed something, so the next one gets further."""
+        return self.is_turn_over and not self.changes.is_empty
 
     # ---- changing units
 
@@ -329,7 +348,9 @@ class Draft(ReadinessDraft):
         change = -1 if is_final else 1
         readiness.open += change
         is_dead_end = after is StepStatus.SKIPPED or after is StepStatus.FAILED
-        for child in self.graph.children[step_id]:
+        children = self.graph.children[step_id]
+        self.turn.spent += len(children)
+        for child in children:
             unmet = self.unmet(child) + change
             readiness.unmet[child] = unmet
             if is_dead_end:

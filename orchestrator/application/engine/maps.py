@@ -14,19 +14,17 @@ from orchestrator.application.engine.dispatch import dispatch
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.engine.finish import end_items
 from orchestrator.application.engine.outputs import Error, Output, make_error_result
+from orchestrator.application.engine.resolution import resolve_inputs, resolve_value
 from orchestrator.application.errors import ExpressionError
-from orchestrator.application.expressions.evaluation import resolve
 from orchestrator.application.records.events import make_failure
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import ItemCounts, StepRecord
 from orchestrator.application.values.json_types import describe_type
-from orchestrator.application.values.payload_refs import (
-    MAX_JOB_BYTES,
-    check_inputs_size,
-    is_payload_reference,
-    opaque_reference_error,
-)
+from orchestrator.application.values.payload_refs import is_payload_reference, opaque_reference_error
 from orchestrator.application.values.unit_id import UnitId, split_unit, step_of
+
+MAX_ITEMS = 10_000
+"""The items of one map: one commit creates all of them."""
 
 MapResult = tuple[Output, Error]
 """The output and the error of a map whose items have all ended."""
@@ -36,13 +34,18 @@ def resolve_items(draft: Draft, step_id: str) -> list[Any]:
     """Resolve the list of a map; null counts as empty. ExpressionError when it is anything else."""
     spec = draft.spec(step_id).map
     assert spec is not None
-    values = resolve(spec.over, draft.context(step_id))
+    values = resolve_value(draft, spec.over, draft.context(step_id))
     if values is None:
         return []
     if is_payload_reference(values):
         raise opaque_reference_error(values, "the list of map.over")
     if not isinstance(values, list):
         raise ExpressionError(f"map.over must give a list, not {describe_type(values)}")
+    if len(values) > MAX_ITEMS:
+        raise ExpressionError(
+            f"map.over gives {len(values):,} items; the limit is {MAX_ITEMS:,}:"
+            " put several into one item, or divide them among child workflows"
+        )
     return values
 
 
@@ -55,6 +58,7 @@ def start_map(draft: Draft, step_id: str, values: list[Any]) -> MapResult | None
     run_id = draft.step(step_id).run_id  # so that no item repeats a run_id from before a reset
     for n, value in enumerate(values):
         draft.add_item(UnitId.for_item(step_id, n), StepRecord(value=value, run_id=run_id))
+    draft.turn.count(created_steps=len(values))
     counts = ItemCounts(len(values), most=spec.max_parallel)
     draft.move(step_id, StepStatus.IN_PROGRESS, items=counts, dispatched_at=draft.moment.iso)
     draft.begin_workflow()
@@ -62,10 +66,13 @@ def start_map(draft: Draft, step_id: str, values: list[Any]) -> MapResult | None
 
 
 def dispatch_items(draft: Draft, step_id: str, capacity: int | None) -> MapResult | None:
-    """Dispatch items within the capacity and the limit of the map. Returns the result of the map if it ends
-    because the inputs of its last items cannot be resolved."""
+    """Dispatch items within the capacity, the limit of the map and the work of the turn. Returns the result
+    of the map if it ends because the inputs of its last items cannot be resolved."""
     dispatched = 0
-    while (capacity is None or dispatched < capacity) and (n := _take_item(draft, step_id)) is not None:
+    while (capacity is None or dispatched < capacity) and not draft.may_stop:
+        n = _take_item(draft, step_id)
+        if n is None:
+            break
         unit = UnitId.for_item(step_id, n)
         try:
             inputs = _resolve_inputs(draft, step_id, unit)
@@ -107,9 +114,7 @@ def _first_ready(draft: Draft, step_id: str, start: int, count: int) -> int:
 def _resolve_inputs(draft: Draft, step_id: str, unit: str) -> dict[str, Any]:
     spec = draft.spec(step_id)
     context = draft.context(unit, **item_roots(draft, unit))
-    inputs = {key: resolve(value, context) for key, value in spec.input.items()}
-    check_inputs_size(inputs, unit, MAX_JOB_BYTES)
-    return inputs
+    return resolve_inputs(draft, unit, spec.input, context)
 
 
 def item_roots(draft: Draft, unit: str) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.application.engine.draft import Draft
+from orchestrator.application.engine.resolution import resolve_outputs
 from orchestrator.application.engine.shared_values import missing_group_problem
 from orchestrator.application.errors import ExpressionError
-from orchestrator.application.expressions.evaluation import resolve
 from orchestrator.application.records.events import make_failure
 from orchestrator.application.spec.model import StepSpec
 from orchestrator.application.values.json_types import describe_type
@@ -27,7 +27,7 @@ def shape_output(draft: Draft, unit: str, raw: Any, **roots: Any) -> tuple[Outpu
     if spec.output is not None:
         context = draft.context(unit, result=raw, **roots)
         try:
-            output = {key: resolve(value, context) for key, value in spec.output.items()}
+            output = resolve_outputs(draft, spec.output, context)
         except ExpressionError as error:
             return make_error_result(make_failure("expression", f"output cannot be resolved: {error}"))
     problem = missing_group_problem(draft, output) if is_merged(spec) and spec.map is None else None

@@ -5,6 +5,7 @@ Reads combine the readiness of the record with the changes of the decision; writ
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from heapq import heappop, heappush
 
 from orchestrator.application.records.readiness import PositionChanges, ReadinessChanges
@@ -15,16 +16,28 @@ class PositionQueue(PositionChanges):
     """A sorted list of positions, and what one decision takes from it and adds to it. The list itself stays
     as it is; `taken` and `added` are applied to it after the commit."""
 
-    __slots__ = ("_heap", "_next", "_positions")
+    __slots__ = ("_heap", "_next", "_positions", "has_left")
 
     def __init__(self, positions: list[int]) -> None:
         super().__init__()
-        self._positions, self._next = positions, 0
+        self._positions, self._next, self.has_left = positions, 0, False
         self._heap: list[int] = []
 
     @property
     def is_empty(self) -> bool:
         return not self._heap and self._next >= len(self._positions)
+
+    @property
+    def lowest(self) -> int | None:
+        """The position that take() would return."""
+        self._skip_discarded()
+        firsts = self._heap[:1] + self._positions[self._next : self._next + 1]
+        return min(firsts, default=None)
+
+    def begin_at(self, position: int) -> None:
+        """Leave lower positions in the list for a later decision, except those that this one adds."""
+        self._next = bisect_left(self._positions, position)
+        self.has_left = self._next > 0
 
     def add(self, position: int) -> None:
         if position not in self.added:
@@ -121,6 +134,22 @@ class ReadinessDraft:
     @property
     def has_agenda(self) -> bool:
         return not self._agenda.is_empty
+
+    def begin_agenda_at(self, step_id: str) -> None:
+        """Evaluate this step and the steps after it in spec order, and those before it only if this decision
+        adds them to the agenda."""
+        self._agenda.begin_at(self.graph.index[step_id])
+
+    @property
+    def has_left_steps(self) -> bool:
+        """Whether steps were left on the agenda that this decision must not evaluate."""
+        return self._agenda.has_left
+
+    def first_left(self, with_candidates: bool) -> str:
+        """The first step on the agenda, or among the candidates too; empty when there is none."""
+        queues = [self._agenda, self._candidates] if with_candidates else [self._agenda]
+        left = [position for queue in queues if (position := queue.lowest) is not None]
+        return self.graph.order[min(left)] if left else ""
 
     def add_candidate(self, step_id: str) -> None:
         """Have a step dispatched as soon as there is capacity."""

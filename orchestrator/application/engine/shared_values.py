@@ -57,7 +57,9 @@ def apply_kv_add(draft: Draft, step_id: str, output: Mapping[str, Any] | None) -
     if not spec.kv_add:
         return
     context = draft.context(step_id, output)
-    sums = [(key, *_add(draft, key, evaluate(rule, context))) for key, rule in spec.kv_add.items()]
+    sums = [
+        (key, *_add(draft, key, evaluate(rule, context, draft.turn))) for key, rule in spec.kv_add.items()
+    ]
     state = {}
     for key, amount, total in sums:
         scope, name = _target(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from orchestrator.application.engine.draft import Draft
@@ -12,7 +13,9 @@ from orchestrator.application.records.events import make_failure
 from orchestrator.application.records.status import StepStatus
 
 MAX_KEPT_SIGNALS = 1_000
-"""The signals that are kept for one execution; its record holds all of them."""
+MAX_KEPT_SIGNAL_BYTES = 4 * 1024 * 1024
+"""The limits of the signals that are kept for one execution. Its record has all of them in one field, which
+is written whole for each of them."""
 
 
 def begin_wait(draft: Draft, step_id: str) -> None:
@@ -44,9 +47,10 @@ def on_signal(draft: Draft, name: str, payload: Any) -> StepResult:
         spec = draft.specs[step_id].wait
         if spec is not None and name in spec.signals:
             return _complete(draft, step_id, name, payload)
-    if len(draft.signals) >= MAX_KEPT_SIGNALS:
+    signals = [*draft.signals, {"name": name, "payload": payload}]
+    if len(signals) > MAX_KEPT_SIGNALS or len(json.dumps(signals)) > MAX_KEPT_SIGNAL_BYTES:
         raise too_many_signals(draft.record.execution_id)
-    draft.keep_signals([*draft.signals, {"name": name, "payload": payload}])
+    draft.keep_signals(signals)
     draft.note(signal=name)
     return None
 
@@ -77,5 +81,6 @@ def _apply_output(draft: Draft, step_id: str, raw: dict[str, Any]) -> StepResult
 
 def too_many_signals(execution_id: str) -> InvalidEvent:
     return InvalidEvent(
-        f"execution {execution_id!r} already keeps {MAX_KEPT_SIGNALS:,} signals that no step has waited for"
+        f"execution {execution_id!r} keeps signals that no step has waited for, and no room is left: it keeps"
+        f" at most {MAX_KEPT_SIGNALS:,} of {MAX_KEPT_SIGNAL_BYTES >> 20} MiB in all"
     )

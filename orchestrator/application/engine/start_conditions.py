@@ -74,11 +74,11 @@ def _may_begin(draft: Draft, step_id: str) -> bool:
         return False
     if spec.guards or spec.required:
         context = draft.context(step_id)
-        if not all(evaluate(guard, context) for guard in spec.guards):
+        if not all(evaluate(guard, context, draft.turn) for guard in spec.guards):
             _filter(draft, step_id, "its condition is false")
             return False
         for path in spec.required:
-            if evaluate({"var": path}, context) is None:
+            if evaluate({"var": path}, context, draft.turn) is None:
                 raise ExpressionError(f"required {path!r} is missing")
     if spec.defer_ms:
         _defer(draft, step_id, spec.defer_ms)
@@ -152,7 +152,7 @@ def _switch(draft: Draft, step_id: str) -> None:
     """Select the case of a switch, and filter the steps of the other cases."""
     spec = draft.specs[step_id].switch
     assert spec is not None
-    key = _case_key(evaluate(spec.on, draft.context(step_id)))
+    key = _case_key(evaluate(spec.on, draft.context(step_id), draft.turn))
     selected = spec.cases.get(key, spec.default)
     if selected is None:
         cases = ", ".join(spec.cases) or "none"

@@ -12,7 +12,7 @@ A result takes this path: `_apply` (the fence) -> results -> branches, maps and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from orchestrator.application.engine.outputs import make_error_result
 from orchestrator.application.engine.results import StepResult, apply_result, on_result, return_item
 from orchestrator.application.engine.signals import on_signal
 from orchestrator.application.engine.timer_events import on_timeout, on_timer, on_workflow_timeout
+from orchestrator.application.engine.turn import Turn
 from orchestrator.application.engine.webhook import dispatch_webhook
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.records.changes import Changes
@@ -49,6 +50,7 @@ from orchestrator.application.records.events import (
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.values.dispatch_tokens import dispatch_id
 from orchestrator.application.values.failure_kinds import NON_RETRYABLE_KINDS
 from orchestrator.application.values.unit_id import WEBHOOK_UNIT, UnitId, step_of
 
@@ -69,12 +71,14 @@ UnitEvent = ResultEvent | StartedEvent | LostEvent | DeclinedEvent
 
 @dataclass(slots=True)
 class BatchDecision:
-    """The decision on a batch of events. `rejected` are the events that name something unknown or ask for
-    something impossible, with the reason; `replies` are the replies to signals and controls. Both are by the
-    position of the event in the batch."""
+    """The decision on a batch of events. `applied` is how many of them it is about: the others follow in the
+    next turn. `rejected` are the events that name something unknown or ask for something impossible, with the
+    reason; `replies` are the replies to signals and controls. Both are by the position of the event in the
+    batch."""
 
     changes: Changes
     decision: Decision
+    applied: int
     rejected: list[tuple[int, str]] = field(default_factory=list)
     replies: dict[int, dict[str, Any]] = field(default_factory=dict)
 
@@ -94,13 +98,23 @@ def advance(record: WorkflowRecord, moment: Moment, limit: int | None = None) ->
 
 
 def decide(
-    record: WorkflowRecord, events: Iterable[StepEvent], moment: Moment, limit: int | None = None
+    record: WorkflowRecord,
+    events: Sequence[StepEvent],
+    moment: Moment,
+    limit: int | None = None,
+    turn: Turn | None = None,
 ) -> BatchDecision:
-    """Apply all events in order, then advance once."""
-    draft = Draft(record, moment)
+    """Apply all events in order, then advance once. When the work of the turn is spent, the decision ends
+    between two events or two steps, with `has_more_ready`; it applies one event at least."""
+    draft = Draft(record, moment, turn)
+    _continue_agenda(draft, events)
     rejected: list[tuple[int, str]] = []
     replies: dict[int, dict[str, Any]] = {}
+    applied = 0
     for position, event in enumerate(events):
+        if position and draft.is_turn_over:
+            break
+        applied += 1
         try:
             if isinstance(event, (ControlEvent, SignalEvent)):
                 replies[position] = _apply_with_reply(draft, event)
@@ -111,7 +125,8 @@ def decide(
     decision = advance_draft(draft, limit)
     for reply in replies.values():
         reply["status"] = "deleted" if draft.changes.deletes_execution else draft.status.value
-    return BatchDecision(draft.changes, decision, rejected, replies)
+    draft.turn.count(len(draft.changes.history))
+    return BatchDecision(draft.changes, decision, applied, rejected, replies)
 
 
 def _apply_with_reply(draft: Draft, event: ControlEvent | SignalEvent) -> dict[str, Any]:
@@ -138,6 +153,14 @@ def fail_workflow(record: WorkflowRecord, error: dict[str, Any], moment: Moment)
         abandon_workflow(draft, f"workflow failed: {error['message']}", error)
         dispatch_webhook(draft)
     return draft.changes
+
+
+def _continue_agenda(draft: Draft, events: Sequence[StepEvent]) -> None:
+    """Begin where a decision has stopped, if these events only continue it. Any other event may concern the
+    steps before, whose evaluation changed nothing then."""
+    places = [event.step_id if isinstance(event, ContinueEvent) else "" for event in events]
+    if places and all(place in draft.graph.index for place in places):
+        draft.begin_agenda_at(min(places, key=draft.graph.index.__getitem__))
 
 
 # ---- events
@@ -204,11 +227,13 @@ def _is_late(draft: Draft) -> bool:
 
 
 def _is_current(unit: StepRecord, event: UnitEvent) -> bool:
-    """The fence: the event belongs to the attempt, run and token that are in progress."""
+    """The fence: the event belongs to the attempt, run and token that are in progress. A loss may also be
+    published by a sweep, which knows the dispatch by its id only."""
     if unit.status is not StepStatus.IN_PROGRESS or unit.token is None:
         return False
+    is_named = isinstance(event, LostEvent) and event.token == dispatch_id(unit.token)
     return (
-        event.token in (None, unit.token)
+        (is_named or event.token in (None, unit.token))
         and event.run_id in (None, unit.run_id)
         and event.attempt in (None, unit.attempt)
     )

@@ -5,17 +5,17 @@ A caller spends on the length of a path; what a lazy mapping is copied into is s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from orchestrator.application.expressions.jsonpath import supports_descend
+from orchestrator.application.expressions.jsonpath import MAX_CACHED_PATH_CHARS, supports_descend
 from orchestrator.application.expressions.meter import Meter
 from orchestrator.application.values.payload_refs import (
     REFERENCE_KEYS,
     is_payload_reference,
     opaque_reference_error,
 )
+from orchestrator.application.values.short_key_cache import ShortKeyCache
 
 ABSENT = object()
 
@@ -57,9 +57,12 @@ def find(value: Any, parts: tuple[str, ...], default: Any) -> Any:
     return value
 
 
-@lru_cache(maxsize=4096)
-def split_path(path: str) -> tuple[str, ...]:
+def _split(path: str) -> tuple[str, ...]:
     return tuple(path.split(".")) if path else ()
+
+
+# Every `var` splits a path. The attribute of a dict costs no call in Python.
+split_path: Callable[[str], tuple[str, ...]] = ShortKeyCache(_split, 4096, MAX_CACHED_PATH_CHARS).__getitem__
 
 
 def to_plain_dicts(value: Any, meter: Meter, reach: int = 2) -> Any:

@@ -18,8 +18,11 @@ from typing import Any, Protocol, runtime_checkable
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.expressions.meter import Meter
 from orchestrator.application.values.payload_refs import is_payload_reference, opaque_reference_error
+from orchestrator.application.values.short_key_cache import ShortKeyCache
 
 MAX_SEGMENTS = 50
+MAX_CACHED_PATH_CHARS = 128
+"""A longer path is split or parsed each time."""
 MAX_DATA_DEPTH = 200
 
 _ABSENT = object()
@@ -156,9 +159,7 @@ class Path:
                 self._collect(child, at + 1, meter, found)
 
 
-@lru_cache(maxsize=1024)
-def parse(path: str) -> Path:
-    """Parse a path; raise BadPath if it is not in the subset."""
+def _parse(path: str) -> Path:
     reader = _Reader(path)
     segments: list[Segment] = []
     if reader.take("$"):
@@ -178,6 +179,10 @@ def parse(path: str) -> Path:
         if len(segments) > MAX_SEGMENTS:
             raise reader.bad(f"more than {MAX_SEGMENTS} segments")
     return Path(tuple(segments))
+
+
+parse: Callable[[str], Path] = ShortKeyCache(_parse, 1024, MAX_CACHED_PATH_CHARS).__getitem__
+"""Parse a path; raise BadPath if it is not in the subset."""
 
 
 class _Reader:

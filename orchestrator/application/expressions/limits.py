@@ -17,14 +17,16 @@ CHARS_PER_UNIT = 4_096
 """How many values are visited, bytes of JSON written, and characters copied for one unit of work."""
 
 
-def measure(value: Any, meter: Meter, max_bytes: int = MAX_RESULT_BYTES) -> int:
+def measure(
+    value: Any, meter: Meter, max_bytes: int = MAX_RESULT_BYTES, max_depth: int = _MAX_RESULT_DEPTH
+) -> int:
     """Estimate the size of a value as JSON, in bytes, and spend what it takes to visit and to write it.
 
     The estimate is within a factor of six. It stops as soon as it exceeds `max_bytes`. ValueError for a value
     that is too deep.
     """
     size, paid, level = 0, 0, [value]
-    for _ in range(_MAX_RESULT_DEPTH):
+    for _ in range(max_depth):
         meter.spend(len(level) // NODES_PER_UNIT)
         below: list[Any] = []
         for item in level:
@@ -43,12 +45,14 @@ def measure(value: Any, meter: Meter, max_bytes: int = MAX_RESULT_BYTES) -> int:
                 below += item.values()
             else:
                 size += 2 + (item.bit_length() >> 2) if kind is int else 4
+        if size > max_bytes:
+            return size
         meter.spend(size // BYTES_PER_UNIT - paid)
         paid = size // BYTES_PER_UNIT
-        if not below or size > max_bytes:
+        if not below:
             return size
         level = below
-    raise ValueError(f"the result is more than {_MAX_RESULT_DEPTH} levels deep")
+    raise ValueError(f"the result is more than {max_depth} levels deep")
 
 
 def charge_for(value: Any, meter: Meter) -> Any:

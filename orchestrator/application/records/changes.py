@@ -30,6 +30,7 @@ class Changes:
     shared                 values written to a scope that other executions read
     counter_increments     additions to the counters of the system, such as `stale`, `late` and `lost`
     has_more_ready         steps are ready that this commit had no room for: advance() must run again
+    continue_at            the first step that was not evaluated, if the work of the turn was spent before it
     deletes_execution      the record and its history are deleted
     """
 
@@ -50,6 +51,7 @@ class Changes:
     shared: list[SharedChange] = field(default_factory=list)
     counter_increments: dict[str, int] = field(default_factory=dict)
     has_more_ready: bool = False
+    continue_at: str = ""
     deletes_execution: bool = False
     readiness: ReadinessChanges | None = None
 

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal
 
+from orchestrator.application.values.dispatch_tokens import secret_token
+
 IDEMPOTENCY_WINDOW_S = 86_400
 
 ConflictPolicy = Literal["fail", "use_existing", "terminate_existing"]
@@ -34,16 +36,23 @@ class Moment:
     """The time of a decision, and the nonce from which its tokens are made.
 
     The time is that of the event that causes the decision, so a redelivered event leads to the same decision.
-    A nonce is never used twice, not even when the store rolled back to an older state.
+    A nonce is never used twice, not even when the store rolled back to an older state. `has_secrets`: whether
+    the tokens have a secret part, which is then known to the record and to the job alone.
     """
 
     at_ms: int
     nonce: str
     cause: str = ""
+    has_secrets: bool = False
     iso: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "iso", iso(self.at_ms))
+
+    def token(self, number: int) -> str:
+        """The token of a dispatch, by its number in the decision."""
+        plain = f"{self.nonce}-{number}"
+        return secret_token(plain) if self.has_secrets else plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +210,11 @@ class SlotEvent:
 
 @dataclass(frozen=True, slots=True)
 class ContinueEvent:
-    """Continues a large fan-out: the previous commit left ready steps behind."""
+    """Goes on where a commit left ready steps behind: a large fan-out, or a decision that took too much work.
+    `step_id` is the first step that was not evaluated yet; empty when there is no such step."""
 
     workflow_execution_id: str
+    step_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ class WorkflowRecord:
     slot       the slot under the workflow's own concurrency key
     ending     the final status and fields that apply once everything is compensated
     shared     the values of the shared scopes when the record was checked out; not part of the record
+    size       how many bytes were loaded or written for it; not part of the record. A value that was
+               written twice counts twice until the record is loaded again
     """
 
     loaded: LoadedSpec
@@ -69,6 +71,7 @@ class WorkflowRecord:
     graph: Graph = field(init=False, repr=False, compare=False)
     readiness: Readiness = field(init=False)
     shared: dict[str, dict[str, Any]] = field(init=False, default_factory=dict)
+    size: int = field(init=False, default=0, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.spec, self.graph = self.loaded.spec, self.loaded.graph

@@ -9,13 +9,16 @@ repeated hour, and does not make up for a skipped one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
+from orchestrator.application.values.short_key_cache import ShortKeyCache
+
 DAY = timedelta(days=1)
+MAX_CACHED_CRON_CHARS = 128
 MAX_DAYS_OF_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 MACROS = {
     "@yearly": "0 0 1 1 *",
@@ -57,9 +60,7 @@ class Cron:
 # ---- parsing
 
 
-@lru_cache(maxsize=256)
-def parse_cron(text: str) -> Cron:
-    """Parse a cron; a ValueError says which field is wrong, and why."""
+def _parse_cron(text: str) -> Cron:
     fields = MACROS.get(text.strip().lower(), text).split()
     if text.lstrip().startswith("@") and len(fields) == 1:
         raise ValueError(f"{fields[0]!r} is not one of {', '.join(MACROS)}")
@@ -79,6 +80,10 @@ def parse_cron(text: str) -> Cron:
     if not cron.matches_day_or_weekday and all(min(days) > MAX_DAYS_OF_MONTH[month - 1] for month in months):
         raise ValueError(f"never fires: none of its months has a day {min(days)}")
     return cron
+
+
+parse_cron: Callable[[str], Cron] = ShortKeyCache(_parse_cron, 256, MAX_CACHED_CRON_CHARS).__getitem__
+"""Parse a cron; a ValueError says which field is wrong, and why."""
 
 
 @dataclass(frozen=True, slots=True)

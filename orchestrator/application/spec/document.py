@@ -13,16 +13,18 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
-from orchestrator.application.errors import InvalidSpec, Problem
+from orchestrator.application.errors import DocumentTooBig, InvalidSpec, Problem
 from orchestrator.application.spec.yaml_reader import SourcePosition, YamlReader
 from orchestrator.application.values.document_limits import (
     DEFAULT_LIMITS,
     MAX_PROBLEMS,
+    TOO_BIG_HINT,
     TOO_MANY_PROBLEMS,
     DocumentLimits,
     duplicate_key_message,
     not_json_reason,
     too_deep_message,
+    too_many_bytes_message,
     too_many_nodes_message,
 )
 from orchestrator.application.values.paths import Path, parse_path, render_path
@@ -85,8 +87,8 @@ def scan_document(
             [Problem("", "not_json", "the text has characters that are not valid Unicode")], source
         ) from None
     if too_big:
-        message = f"the text has more than {limits.max_bytes} bytes"
-        raise InvalidSpec([Problem("", "too_big", message)], source)
+        problem = Problem("", "too_big", too_many_bytes_message(limits), TOO_BIG_HINT)
+        raise DocumentTooBig([problem], source)
     if text.lstrip().startswith("{"):
         try:
             return _read_json(text, source, limits)
@@ -109,7 +111,8 @@ def check_data(data: Any, path: Path = (), limits: DocumentLimits = DEFAULT_LIMI
         value, at = todo.pop()
         nodes += len(value)
         if nodes > limits.max_nodes:
-            return [*problems, Problem(render_path(path), "too_big", too_many_nodes_message(limits))]
+            message = too_many_nodes_message(limits)
+            return [*problems, Problem(render_path(path), "too_big", message, TOO_BIG_HINT)]
         if len(at) - len(path) >= limits.max_depth:
             return [*problems, Problem(render_path(at), "too_deep", too_deep_message(limits))]
         items: Iterable[tuple[Any, Any]] = enumerate(value)
@@ -180,12 +183,15 @@ def _read_json(text: str, source: str | None, limits: DocumentLimits) -> tuple[D
     problems += check_data(
         data, (), limits
     )  # also finds NaN, 1e999 and lone surrogates, which json.loads() accepts
+    if any(problem.hint == TOO_BIG_HINT for problem in problems):
+        raise DocumentTooBig(problems, source)
     if any(problem.code in ("too_big", "too_deep") for problem in problems):
         raise InvalidSpec(problems, source)
 
     def find_positions() -> SourcePosition | None:
+        enough = replace(limits, max_nodes=limits.max_bytes)  # in YAML the keys count too
         try:
-            return YamlReader(source, limits).read(text)[1]
+            return YamlReader(source, enough).read(text)[1]
         except InvalidSpec:  # JSON that is not YAML, such as a pair of surrogates
             return None
 
@@ -207,8 +213,8 @@ def scan_documents(
         size += len(text.encode(errors="surrogatepass"))
         try:
             if size > limits.max_bytes:
-                message = f"this text and those before it have more than {limits.max_bytes} bytes"
-                raise InvalidSpec([Problem("", "too_big", message)])
+                message = f"this text and those before it have more than {limits.max_bytes:,} bytes"
+                raise InvalidSpec([Problem("", "too_big", message, TOO_BIG_HINT)])
             document, minor = scan_document(text, source, limits)
         except InvalidSpec as error:
             problems += [replace(problem, source=source) for problem in error.problems]

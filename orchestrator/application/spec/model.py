@@ -16,7 +16,7 @@ from typing import Any, Literal
 from orchestrator.application.errors import Problem
 from orchestrator.application.spec.graph import Graph
 from orchestrator.application.values.secret_refs import SecretPath
-from orchestrator.application.values.unit_id import WEBHOOK_UNIT, UnitId
+from orchestrator.application.values.unit_id import COMPENSATION_PART, WEBHOOK_UNIT, UnitId, split_unit
 
 DEFAULT_TIMEOUT_S = 300.0
 DEFAULT_QUEUE = "default"
@@ -292,10 +292,20 @@ class LoadedSpec:
     warnings: tuple[Problem, ...] = ()
     uses_shared_values: bool = False
     """Whether its expressions may read values that executions share. They are loaded only for such specs."""
+    size: int = field(default=0, compare=False)
+    """The number of bytes of its document as JSON: caches are bounded by it."""
     steps: dict[str, StepSpec] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", {step.id: step for step in self.spec.steps})
+
+    def unit_spec(self, unit: str) -> StepSpec:
+        """The spec of a unit: an item has that of its map, a compensation and the webhook have their own."""
+        if unit == WEBHOOK_UNIT:
+            return WEBHOOK_STEP
+        step_id, part = split_unit(unit)
+        spec = self.steps[step_id]
+        return spec.compensation_step if part == COMPENSATION_PART else spec
 
 
 def is_id(text: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -88,6 +88,9 @@ WARNINGS = frozenset(
         "unused_source",
     }
 )
+MAX_COMPARED = 1_000_000
+"""The budget for all hints of a document. A comparison costs 100, and the product of the lengths of both
+names. All of it takes up to an eighth of a second."""
 TOO_MANY_WARNINGS = Problem(
     "", "too_big", f"there are more than {MAX_PROBLEMS} warnings; these are some of them"
 )
@@ -112,9 +115,7 @@ class Report:
         self._problems = list(problems)
         self._warnings: list[Problem] = []
         self._unreadable = {problem.path for problem in self._problems if self._is_current(problem)}
-        self._comparisons = [
-            20_000
-        ]  # the budget for all hints together: about a second; shared with children
+        self._comparisons = [MAX_COMPARED]  # shared with children
         self._ordinals: dict[int, dict[str, int]] = {}
 
     def inside(self, path: Path) -> Report:
@@ -153,8 +154,10 @@ class Report:
 
     def find_similar(self, word: Any, known: Collection[str]) -> str | None:
         """Return the most similar known name, or None."""
-        self._comparisons[0] -= len(known)
-        if not isinstance(word, str) or len(word) > 128 or self._comparisons[0] < 0:
+        if not isinstance(word, str) or len(word) > 128:
+            return None
+        self._comparisons[0] -= 100 * len(known) + len(word) * sum(map(len, known))
+        if self._comparisons[0] < 0:
             return None
         folded = {name.lower(): name for name in known}
         close = get_close_matches(word.lower(), folded, n=1)
@@ -178,6 +181,11 @@ class Report:
     def raise_if_any(self) -> None:
         if self._problems:
             raise InvalidSpec(self.problems, self._source)
+
+    def stop(self, code: str, message: str, hint: str) -> NoReturn:
+        """Raise InvalidSpec with one problem of the document as a whole. It has no line: to find it, the
+        positions of the whole document would be read."""
+        raise InvalidSpec([Problem("", code, message, hint)], self._source)
 
     def with_positions(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
         """Return the problems with line and column, in the order of the document."""

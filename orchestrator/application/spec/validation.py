@@ -7,7 +7,7 @@ neither hides an unknown dependency nor causes further problems.
     load_stored_spec                     a document that was accepted before
 
 A release may check more than the one before it. What was accepted must still run, so a stored document is
-loaded without the checks of References, and without warnings.
+loaded without the checks of References, without warnings, and within the larger limits of earlier releases.
 """
 
 from __future__ import annotations
@@ -50,6 +50,13 @@ from orchestrator.application.spec.report import CODES, WARNINGS, Report, parse
 from orchestrator.application.spec.sources import Sources
 from orchestrator.application.spec.step_models import PlainStepModel, StepModel, WorkflowModel
 from orchestrator.application.spec.warning_checks import check_warnings
+from orchestrator.application.values.document_limits import (
+    DATA_LIMITS,
+    DEFAULT_LIMITS,
+    TOO_BIG_HINT,
+    DocumentLimits,
+    too_many_steps_message,
+)
 from orchestrator.application.values.json_types import describe_value
 from orchestrator.application.values.paths import Path, render_path
 from orchestrator.application.values.payload_refs import is_payload_reference
@@ -67,12 +74,18 @@ __all__ = [
 ]
 
 
-def load_spec(text: str, source: str | None = None, *, with_warnings: bool = True) -> LoadedSpec:
+def load_spec(
+    text: str,
+    source: str | None = None,
+    *,
+    with_warnings: bool = True,
+    limits: DocumentLimits = DEFAULT_LIMITS,
+) -> LoadedSpec:
     """Load the spec from a YAML or JSON text; raise InvalidSpec with all its problems.
 
     A process that shows no warnings need not search for them: `with_warnings=False`.
     """
-    document, problems = scan_document(text, source)
+    document, problems = scan_document(text, source, limits)
     return _load(document.data, Report(document.data, [document], problems), with_warnings)
 
 
@@ -110,7 +123,7 @@ def check_spec(data: Any, source_map: SourceMap | None = None, source: str | Non
 def load_stored_spec(data: Any) -> LoadedSpec:
     """Load the spec from a document that was accepted before."""
     report = Report(data)
-    report.extend(check_data(data))
+    report.extend(check_data(data, limits=DATA_LIMITS))
     report.raise_if_any()
     loaded = _scan(data, report, is_stored=True)
     report.raise_if_any()
@@ -128,7 +141,7 @@ def check_inputs(spec: WorkflowSpec, inputs: Any, whole: Any = None) -> tuple[di
         inputs = {}
     if not isinstance(inputs, dict):
         return {}, [Problem("inputs", "bad_type", f"must be a mapping, not {describe_value(inputs)}")]
-    problems = check_data(inputs, ("inputs",))
+    problems = check_data(inputs, ("inputs",), DATA_LIMITS)
     filled = dict(inputs)
     for name, declared in spec.inputs.items():
         path = render_path(("inputs", name))
@@ -156,14 +169,30 @@ def _load(data: Any, report: Report, with_warnings: bool) -> LoadedSpec:
 def _scan(
     data: Any, report: Report, *, with_warnings: bool = True, is_stored: bool = False
 ) -> LoadedSpec | None:
-    """Load what is valid, and report the rest; None if nothing is."""
+    """Load what is valid, and report the rest; None if nothing is. Raises InvalidSpec for a document with
+    too many steps, before anything else is checked."""
     if not isinstance(data, dict):
         report.add((), "bad_type", f"a workflow must be a mapping with steps, not {describe_value(data)}")
         return None
+    if not is_stored and (steps := _count_steps(data)) > DEFAULT_LIMITS.max_steps:
+        report.stop("too_big", too_many_steps_message(steps, DEFAULT_LIMITS), TOO_BIG_HINT)
     loaded = _WorkflowLoader(data, report, _Nesting(), is_stored).load()
     if with_warnings and not is_stored and not report.has_problems:
         check_warnings(loaded, report)
     return loaded
+
+
+def _count_steps(data: dict[str, Any]) -> int:
+    """The number of steps in a document, with those of its inline children."""
+    count, todo = 0, [data]
+    while todo:
+        workflow = todo.pop()
+        steps = workflow.get("flow" if "flow" in workflow else "steps")
+        if isinstance(steps, list):
+            count += len(steps)
+            children = (step.get("workflow") for step in steps if isinstance(step, dict))
+            todo += [child for child in children if isinstance(child, dict)]
+    return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +280,12 @@ class _WorkflowLoader:
             schedule=header.schedule.to_spec() if header.schedule else None,
         )
         return LoadedSpec(
-            spec, graph, self._data, content_hash(self._text), uses_shared_values="kv" in self._text
+            spec,
+            graph,
+            self._data,
+            content_hash(self._text),
+            uses_shared_values="kv" in self._text,
+            size=len(self._text),
         )
 
     def _merge_defaults(self) -> Defaults:

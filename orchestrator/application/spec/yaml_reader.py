@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, NoReturn
 
 import yaml
 
-from orchestrator.application.errors import InvalidSpec, Problem
+from orchestrator.application.errors import DocumentTooBig, InvalidSpec, Problem
 from orchestrator.application.values.document_limits import (
     MAX_PROBLEMS,
+    TOO_BIG_HINT,
     TOO_MANY_PROBLEMS,
     DocumentLimits,
     duplicate_key_message,
@@ -255,15 +256,18 @@ class YamlReader:
     def _count_nodes(self, nodes: int, at: tuple[int, int] | None = None) -> None:
         self._count += nodes
         if self._count > self._limits.max_nodes:
-            self._stop("too_big", too_many_nodes_message(self._limits), at)
+            self._add_problem("too_big", too_many_nodes_message(self._limits), at, TOO_BIG_HINT)
+            raise DocumentTooBig(self.problems, self._source)
 
-    def _add_problem(self, code: str, message: str, at: tuple[int, int] | None) -> None:
+    def _add_problem(
+        self, code: str, message: str, at: tuple[int, int] | None, hint: str | None = None
+    ) -> None:
         segments = (collection.segment() for collection in self._stack)
         path = render_path(tuple(segment for segment in segments if segment is not None))
         line, column = at or (None, None)
         if len(self.problems) == MAX_PROBLEMS:
             raise InvalidSpec([*self.problems, TOO_MANY_PROBLEMS], self._source)
-        self.problems.append(Problem(path, code, message, None, line, column))
+        self.problems.append(Problem(path, code, message, hint, line, column))
 
     def _stop(self, code: str, message: str, at: tuple[int, int] | None) -> NoReturn:
         self._add_problem(code, message, at)

@@ -16,6 +16,7 @@ import yaml
 
 from orchestrator.application.errors import InvalidSpec
 from orchestrator.application.spec.document import check_data
+from orchestrator.application.values.document_limits import DATA_LIMITS
 
 WIDTH = 110
 
@@ -31,7 +32,7 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 def render_yaml(document: dict[str, Any]) -> str:
     """Return a document as YAML; raise InvalidSpec if it is not plain JSON within the limits."""
-    if problems := check_data(document):
+    if problems := check_data(document, limits=DATA_LIMITS):
         raise InvalidSpec(problems)
     if not document:
         return "{}\n"

@@ -12,12 +12,21 @@ from orchestrator.application.errors import Problem
 
 @dataclass(frozen=True, slots=True)
 class DocumentLimits:
-    max_bytes: int = 16 * 1024 * 1024
-    max_nodes: int = 1_000_000
+    """The limits of a new document. `max_steps` counts the steps of inline children too."""
+
+    max_bytes: int = 8 * 1024 * 1024
+    max_nodes: int = 500_000
     max_depth: int = 50
+    max_steps: int = 12_000
 
 
 DEFAULT_LIMITS = DocumentLimits()
+DATA_LIMITS = DocumentLimits(max_bytes=16 * 1024 * 1024, max_nodes=1_000_000, max_steps=100_000)
+"""The limits of inputs, and of documents that are stored: earlier releases accepted more."""
+TOO_BIG_HINT = (
+    "split it into workflows that are registered by name and started as children, write a map instead of"
+    " many similar steps, and pass data as inputs"
+)
 MAX_PROBLEMS = 1_000
 TOO_MANY_PROBLEMS = Problem(
     "", "too_big", f"there are more than {MAX_PROBLEMS} problems; these are the first"
@@ -25,7 +34,15 @@ TOO_MANY_PROBLEMS = Problem(
 
 
 def too_many_nodes_message(limits: DocumentLimits) -> str:
-    return f"the document has more than {limits.max_nodes} nodes, aliases expanded"
+    return f"the document has more than {limits.max_nodes:,} nodes, aliases expanded"
+
+
+def too_many_bytes_message(limits: DocumentLimits) -> str:
+    return f"the text has more than {limits.max_bytes:,} bytes"
+
+
+def too_many_steps_message(steps: int, limits: DocumentLimits) -> str:
+    return f"the document has {steps:,} steps, inline children included; the limit is {limits.max_steps:,}"
 
 
 def too_deep_message(limits: DocumentLimits) -> str:

@@ -158,14 +158,16 @@ def _join_object(parts: Mapping[str, str]) -> str:
 
 def check_inputs_size(inputs: Mapping[str, Any], step: str, max_bytes: int) -> None:
     """Raise ExpressionError if the inputs of a step are too large for its job."""
-    if len(repr(inputs)) * 6 <= max_bytes:
-        return  # an escaped character has at most six bytes
     size = len(_measure(inputs).encode())
     if size > max_bytes:
-        raise ExpressionError(
-            f"the inputs of step {step!r} have {size:,} bytes; the limit is {max_bytes:,}: pass large values"
-            " unchanged, so that they stay references, and build new large values in a step"
-        )
+        raise inputs_too_large(step, f"{size:,}", max_bytes)
+
+
+def inputs_too_large(step: str, size: str, max_bytes: int) -> ExpressionError:
+    return ExpressionError(
+        f"the inputs of step {step!r} have {size} bytes; the limit is {max_bytes:,}: pass large values"
+        " unchanged, so that they stay references, and build new large values in a step"
+    )
 
 
 # Loading

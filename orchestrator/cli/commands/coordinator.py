@@ -19,6 +19,13 @@ COLLECT_AFTER = 50_000
 """Objects that the coordinator allocates between two runs of the garbage collector. Few of its objects form
 cycles, and with Python's default the collector would scan the cached records for an eighth of the time."""
 
+
+def collect_seldom() -> None:
+    """Have the garbage collector pass over what is there already, and run seldom."""
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, 20, 20)
+
+
 lifeline_option = click.option("--lifeline", type=int, hidden=True)
 """The file descriptor of a pipe from `orchestrator run`; when it closes, this process exits at once."""
 
@@ -54,8 +61,7 @@ def coordinator(target: Target, log: LogOptions, lifeline: int | None) -> None:
             logger.warning(warning)
     logger.info("coordinator %s serves %r", name, settings.prefix)
     service = make_coordinator(PinnedConnection(client), name, settings)
-    gc.freeze()
-    gc.set_threshold(COLLECT_AFTER, 20, 20)
+    collect_seldom()
     threading.Thread(target=_announce_stop, args=[stop], name="stop", daemon=True).start()
     service.run(stop)
     logger.info("coordinator %s has stopped", name)

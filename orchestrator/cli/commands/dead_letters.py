@@ -168,24 +168,24 @@ def _shorten(reason: str) -> str:
 
 
 def _redact_letter(letter: DeadLetter) -> tuple[str, dict[str, str]]:
-    """Redact the secrets in the reason and the fields of an event; a replay sends the original."""
+    """Redact the secrets in the reason and the fields of an event; a replay sends the original. Of the token
+    of a dispatch the public part is shown."""
     from orchestrator.application.records.record_view import RecordView
     from orchestrator.application.redaction.by_key import redact_text
+    from orchestrator.application.values.dispatch_tokens import dispatch_id
 
-    values = {name: _parse(text) for name, text in letter.fields.items()}
-    view = RecordView((), [value for name, value in values.items() if name not in _PUBLIC_FIELDS])
+    values = {name: _parse(text) for name, text in letter.fields.items() if name != "token"}
+    view = RecordView((), [*values.values()])
     fields = dict(letter.fields)
-    for name in values.keys() - _PUBLIC_FIELDS:
+    for name in values:
         value = values[name]
         if isinstance(value, str):
             fields[name] = view.text(redact_text(fields[name]))
         elif (redacted := view(value)) != value:
             fields[name] = json.dumps(redacted, ensure_ascii=False)
+    if "token" in fields:
+        fields["token"] = dispatch_id(fields["token"])
     return view.text(redact_text(letter.reason)), fields
-
-
-_PUBLIC_FIELDS = frozenset({"token"})
-"""The token identifies a dispatch. It is not a secret, although its name looks like one."""
 
 
 def _parse(text: str) -> Any:

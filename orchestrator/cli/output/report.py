@@ -1,4 +1,7 @@
-"""An execution as JSON, as a short summary, and as Redis stores it; secrets are redacted in all three."""
+"""An execution as JSON, as a short summary, and as Redis stores it; secrets are redacted in all three.
+
+Of the token of a dispatch only the public part is shown.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.application.redaction.by_key import REDACTED, is_secret_key
+from orchestrator.application.values.dispatch_tokens import dispatch_id
 from orchestrator.application.values.unit_id import UnitId
 from orchestrator.cli.output.escaping import format_json
 from orchestrator.cli.output.formatting import format_error, format_interval, humanize
@@ -41,7 +45,7 @@ def as_dict(view: StatusView) -> dict[str, Any]:
         "state": redact_value(record, record.state),
         "group": record.group,
         "schedule": record.schedule,
-        "parent": None if record.parent is None else asdict(record.parent),
+        "parent": None if record.parent is None else _hide_secret(asdict(record.parent)),
         "cancelled": record.cancelled,
         "compensated": record.compensated,
         "created_at": record.created_at,
@@ -49,6 +53,12 @@ def as_dict(view: StatusView) -> dict[str, Any]:
         "steps": {step_id: _step_as_dict(view, step_id, step) for step_id, step in record.steps.items()},
         "items": {unit: _step_as_dict(view, unit, item) for unit, item in record.items.items()},
     }
+
+
+def _hide_secret(dispatch: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a dispatch with the public part of its token."""
+    token = dispatch.get("token")
+    return dispatch if token is None else {**dispatch, "token": dispatch_id(token)}
 
 
 def _step_as_dict(view: StatusView, unit: str, step: StepRecord) -> dict[str, Any]:
@@ -129,6 +139,7 @@ def dump_redis_keys(record: WorkflowRecord, redis: Client, keys: Keys) -> str:
 _FIELDS_WITH_USER_DATA = frozenset(
     {"inputs", "state", "outcome", "error", "signals", "ending", "step", "item", "webhook"}
 )
+_DISPATCHES = frozenset({"step", "item", "parent"})
 
 
 def _redact_field(name: str, stored: str, record: WorkflowRecord) -> str:
@@ -136,10 +147,11 @@ def _redact_field(name: str, stored: str, record: WorkflowRecord) -> str:
     kind, secrets = name.partition(":")[0], record.spec.redact
     if kind == "state" and is_secret_key(name.removeprefix("state:"), secrets):
         return json.dumps(REDACTED)
-    if kind not in _FIELDS_WITH_USER_DATA:
+    if kind not in _FIELDS_WITH_USER_DATA | _DISPATCHES:
         return stored
     value = json.loads(stored)
-    if kind in ("step", "item"):
+    if kind in _DISPATCHES:
+        value = _hide_secret(value)
         user_data = {"output", "error", "value", "loop_value"}
         value |= {key: redact_value(record, one) for key, one in value.items() if key in user_data}
     elif kind == "webhook":

@@ -2,7 +2,7 @@
 -- COMMIT_PARTS in store.py: errors, slots, leases, arguments, pending, batch, creation, jobs, shared.
 --
 -- KEYS[1] the leases   KEYS[2] the sequences of the queues   KEYS[3] the counters   KEYS[4] the prefix of records
--- KEYS[5] the executions that were written in part
+-- KEYS[5] what is to be repaired: executions that were written in part, and members that could not be removed
 -- ARGV    see commit_args.py
 -- Returns one STATUS for each commit; after an error two lists, the statuses and the texts of the errors, "" for none.
 --
@@ -13,7 +13,8 @@
 --   the record         from here on the commit is written
 --   all other writes   an error is kept, and the script goes on; coordinators repair the execution from its record
 --
--- A commit with an error in the last part is written in part: its execution is listed in KEYS[5] until it is repaired.
+-- A commit with an error in the last part is written in part: its execution is listed in KEYS[5] until it is repaired. A
+-- member that could not be removed from a sorted set is listed as its key, a line feed, and the member.
 
 local function read_required_entries()
   local entries = {}
@@ -142,6 +143,11 @@ for n = 1, #statuses do
     if written[n] then
       redis.pcall("SADD", KEYS[5], written[n])
     end
+  end
+end
+for _, removal in ipairs(kept_removals) do
+  for n = 2, #removal do
+    redis.pcall("SADD", KEYS[5], removal[1] .. "\n" .. removal[n])
   end
 end
 if has_errors then

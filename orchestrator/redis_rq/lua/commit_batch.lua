@@ -32,7 +32,7 @@ local function add_to_batch(first, last)
   end
 end
 
--- By queue name: the sequence of its last job, and the tokens that are still to be pushed.
+-- By queue name: the sequence of its last job, and the ids of the jobs that are still to be pushed.
 local queues = {}
 
 -- By spec: the change of its number of open executions, and the TTL it gets when the last one has ended.
@@ -61,9 +61,9 @@ end
 local function write_batch()
   for _, name in ipairs(queues) do
     local queue = queues[name]
-    if #queue.tokens > 0 then
-      run("HINCRBY", KEYS[2], name, #queue.tokens)
-      run_in_parts(run, queue.tokens, "RPUSH", "rq:queue:" .. name)
+    if #queue.ids > 0 then
+      run("HINCRBY", KEYS[2], name, #queue.ids)
+      run_in_parts(run, queue.ids, "RPUSH", "rq:queue:" .. name)
     end
   end
   for _, kind in ipairs(ORDER) do

@@ -27,7 +27,11 @@ local function change_slot(is_acquire, holders, waiters, member)
     run("ZREM", holders, member)
     run("ZREM", waiters, member)
   end
-  grant_slots(holders, waiters, run)
+  -- The execution that waits is repaired too: no other commit may ever look at this key.
+  local unserved = grant_slots(holders, waiters, run)
+  if unserved then
+    redis.pcall("SADD", KEYS[5], unserved)
+  end
 end
 
 local FINAL = { complete = true, halted = true, failed = true, cancelled = true }

@@ -15,12 +15,16 @@ local function must(...)
   return reply
 end
 
--- run() is for the commands after that point. An error is kept, and the script goes on.
-local kept_errors = {}
+-- run() is for the commands after that point. An error is kept, and the script goes on. Members that could not be removed
+-- are kept too, after their key: nothing else names them any more.
+local kept_errors, kept_removals = {}, {}
 local function run(...)
   local reply = redis.pcall(...)
   if type(reply) == "table" and reply.err then
     kept_errors[#kept_errors + 1] = describe(reply.err, ...)
+    if select(1, ...) == "ZREM" then
+      kept_removals[#kept_removals + 1] = { select(2, ...) }
+    end
   end
   return reply
 end

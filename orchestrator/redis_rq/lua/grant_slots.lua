@@ -2,7 +2,8 @@
 -- waiter that gets a slot is sent a "slot" event. `call` runs a command: redis.call, or a function that keeps errors.
 --
 -- A member is <limit>|<stream>|<execution>|<step>|<token>. A waiter of any other form is removed. The event comes first:
--- a holder that is never told of its slot would keep it for ever.
+-- a holder that is never told of its slot would keep it for ever. Returns the execution that could not be granted its slot
+-- because of an error, nil for none.
 local function grant_slots(holders, waiters, call)
   local first = call("ZRANGE", waiters, 0, 0)[1]
   while first do
@@ -14,13 +15,15 @@ local function grant_slots(holders, waiters, call)
       end
       local event = call("XADD", stream, "*", "type", "slot", "execution", execution, "step", step, "token", token)
       if type(event) == "table" and event.err then
-        return
+        return execution
       end
       local time = call("TIME")
-      call("ZADD", holders, time[1] * 1000 + math.floor(time[2] / 1000), first)
+      if type(call("ZADD", holders, time[1] * 1000 + math.floor(time[2] / 1000), first)) ~= "number" then
+        return execution
+      end
     end
     if call("ZREM", waiters, first) ~= 1 then
-      return
+      return execution
     end
     first = call("ZRANGE", waiters, 0, 0)[1]
   end

@@ -5,11 +5,25 @@
 -- ARGV[3] the new last id, unless an entry with a sensible id is newer
 -- Returns 1 when the stream is repaired, 0 when that is not needed, -1 when an entry with such an id is not handled yet.
 --
--- Entries with absurd ids are deleted once they are handled: the last id cannot be smaller than that of an entry.
+-- Entries with absurd ids are deleted: the last id cannot be smaller than that of an entry. While the stream takes entries,
+-- every group handles them first. When it takes none, nothing waits: an entry that our group has not handled is added
+-- again under a new id. A coordinator may be unable to handle anything until the stream is repaired.
+--
 -- Entries with sensible ids stay, pending ones too. They are older, so they have all been delivered, and the group can
 -- go on after the new last id. Without that, new entries would have smaller ids than the last one that was delivered.
 local function is_absurd(id)
   return not is_smaller(string.match(id, "^%d+"), ARGV[2])
+end
+
+local function is_before(id, other)
+  local ms, number = string.match(id, "^(%d+)-(%d+)$")
+  local other_ms, other_number = string.match(other, "^(%d+)-(%d+)$")
+  return is_smaller(ms, other_ms) or ms == other_ms and is_smaller(number, other_number)
+end
+
+local function is_handled(group, id)
+  return not is_before(group["last-delivered-id"], id)
+    and #redis.call("XPENDING", KEYS[1], group["name"], id, id, 1) == 0
 end
 
 if redis.call("EXISTS", KEYS[1]) == 0 then
@@ -19,32 +33,41 @@ local last = fields(redis.call("XINFO", "STREAM", KEYS[1]))["last-generated-id"]
 if not is_absurd(last) then
   return 0
 end
--- An entry is handled when our group has acknowledged it, and while entries can be added, every other group too.
-local absurd = redis.call("XRANGE", KEYS[1], ARGV[2], "+")
 local is_exhausted = string.match(last, "^%d+") == "18446744073709551615"
-for _, flat in ipairs(#absurd > 0 and redis.call("XINFO", "GROUPS", KEYS[1]) or {}) do
-  local group = fields(flat)
-  local name, delivered = group["name"], group["last-delivered-id"]
-  if (name == ARGV[1] or not is_exhausted)
-    and (delivered ~= last and delivered ~= absurd[#absurd][1]
-      or #redis.call("XPENDING", KEYS[1], name, ARGV[2], "+", 1) > 0) then
-    return -1
+local groups, own = {}, nil
+for n, flat in ipairs(redis.call("XINFO", "GROUPS", KEYS[1])) do
+  groups[n] = fields(flat)
+  if groups[n]["name"] == ARGV[1] then
+    own = groups[n]
+  end
+end
+local absurd, kept = redis.call("XRANGE", KEYS[1], ARGV[2], "+"), {}
+for _, entry in ipairs(absurd) do
+  if not is_exhausted then
+    for _, group in ipairs(groups) do
+      if not is_handled(group, entry[1]) then
+        return -1
+      end
+    end
+  end
+  if not own or not is_handled(own, entry[1]) then
+    kept[#kept + 1] = entry[2]
   end
 end
 for _, entry in ipairs(absurd) do
+  if own then
+    redis.call("XACK", KEYS[1], ARGV[1], entry[1])
+  end
   redis.call("XDEL", KEYS[1], entry[1])
 end
 local newest = redis.call("XREVRANGE", KEYS[1], "+", "-", "COUNT", 1)[1]
 redis.call("XSETID", KEYS[1], newest and newest[1] or ARGV[3])
-for _, flat in ipairs(redis.call("XINFO", "GROUPS", KEYS[1])) do
-  local group = fields(flat)
+for _, group in ipairs(groups) do
   if is_absurd(group["last-delivered-id"]) then
     redis.call("XGROUP", "SETID", KEYS[1], group["name"], newest and newest[1] or ARGV[3])
   end
 end
-if ARGV[1] == "" then -- a stream that no group reads: its entries are kept under new ids
-  for _, entry in ipairs(absurd) do
-    redis.call("XADD", KEYS[1], "*", unpack(entry[2]))
-  end
+for _, entry in ipairs(kept) do
+  redis.call("XADD", KEYS[1], "*", unpack(entry))
 end
 return 1

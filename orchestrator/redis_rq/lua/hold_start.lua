@@ -2,22 +2,31 @@
 --
 -- KEYS[1] the stream that it was read from   KEYS[2] the stream of held starts of the queue
 -- KEYS[3] the list of held starts: the entry id under which each was sent, and its queue
+-- KEYS[4] the sequences of the queues
 -- ARGV[1] the group   ARGV[2] its entry id   ARGV[3] the entry id under which it was sent   ARGV[4] the queue
--- ARGV[5] 1 to delete it where it was read: it was held for another queue before   ARGV[6..] its fields
--- Returns 1 when it is held, 0 when it was no longer pending; -1 and the text of an error when it cannot be held.
+-- ARGV[5] 1 to delete it where it was read: it was held for another queue before   ARGV[6] the name of the RQ queue
+-- ARGV[7..] its fields
+-- Returns 1 when it is held, 0 when it was no longer pending, 2 when the queue is not full; -1 and the text of an error when
+--         it cannot be held.
+--
+-- A queue without a sequence has no jobs: Redis was rolled back after the coordinator had found the queue full. The sweep
+-- does not know such a queue, and would not find a start that is held for it.
 --
 -- After an error the start is still pending where it was, and what was written is removed. If even that fails, the start
 -- exists twice. Both have the entry id under which it was sent, and only one of the two creates an execution.
 local entry
 local function move()
   must("HSET", KEYS[3], ARGV[3], ARGV[4])
-  entry = must("XADD", KEYS[2], "*", "start_event", ARGV[3], unpack(ARGV, 6))
+  entry = must("XADD", KEYS[2], "*", "start_event", ARGV[3], unpack(ARGV, 7))
   must("XACK", KEYS[1], ARGV[1], ARGV[2])
 end
 
 local function hold()
   if not is_event_pending(KEYS[1], ARGV[1], ARGV[2]) then
     return 0
+  end
+  if must("HEXISTS", KEYS[4], ARGV[6]) == 0 then
+    return 2
   end
   local created = redis.pcall("XGROUP", "CREATE", KEYS[2], ARGV[1], "0", "MKSTREAM")
   if created.err and not string.find(created.err, "BUSYGROUP", 1, true) then

@@ -1,8 +1,10 @@
 -- Shared by scripts: the lease of a job, and the scores of leases whose jobs wait in a queue.
 --
--- The lease of one of our jobs is its description, which ends with "|<token>". Any other job has no lease.
-local function job_lease(token, description)
-  if description and string.sub(description, -1 - #token) == "|" .. token then
+-- The lease of one of our jobs is its description. It ends with "|<dispatch>", and the id of the job is "<dispatch>" or
+-- "<queue>__<dispatch>". Any other job has no lease.
+local function job_lease(id, description)
+  local dispatch = description and string.match(description, "|([^|]+)$")
+  if dispatch and (id == dispatch or string.sub(id, -2 - #dispatch) == "__" .. dispatch) then
     return description
   end
   return nil

@@ -11,8 +11,8 @@
 -- ARGV[10] the number of characters of our prefix in the name of a queue
 -- Returns the number of events published, the queues that are full or have held starts (for each its name, its number of
 --         jobs and its number of held starts, -1 when that cannot be read), the number of event streams,
---         in how many ms the next timer is due ("" for none), a list of errors, and the names of the live coordinators,
---         sorted.
+--         in how many ms the next timer is due ("" for none), a list of errors, 1 if all live coordinators read tokens with
+--         a secret, and the names of the live coordinators, sorted.
 --
 -- A lease or a timer is removed only after its event is written. An error, such as a key of a wrong type, is kept, and
 -- the rest of the sweep goes on.
@@ -34,12 +34,13 @@ local function publish(execution, ...)
   return is_published
 end
 
--- A lease is <execution>|<step>|<run_id>|<attempt>|<token>. A member of any other form is not ours, and is dropped.
+-- A lease is <execution>|<step>|<run_id>|<attempt>|<dispatch>. A member of any other form is not ours, and is dropped.
+-- The dispatch is the public part of a token: enough for a lost event, and not for a result.
 -- Returns whether nothing is left to be published.
-local function publish_lost(lease, reason)
+local function publish_lost(lease, reason, ...)
   local execution, step, run_id, attempt, token = string.match(lease, "^(.-)|(.-)|(.-)|(.-)|(.-)$")
   return not execution or publish(execution, "type", "lost", "execution", execution, "step", step,
-    "run_id", run_id, "attempt", attempt, "token", token, "reason", reason)
+    "run_id", run_id, "attempt", attempt, "token", token, "reason", reason, ...)
 end
 
 -- The reply of a read, nil after an error.
@@ -55,11 +56,11 @@ end
 -- sequence have left the queue. Infinite for an empty queue, nil when none of the first ten jobs has a sequence.
 local function head_of(queue, first)
   for at = 0, 9 do
-    local token = query("LINDEX", "rq:queue:" .. queue, at)
-    if not token then
+    local id = query("LINDEX", "rq:queue:" .. queue, at)
+    if not id then
       return at == 0 and math.huge or nil
     end
-    local lease = job_lease(token, query("HGET", "rq:job:" .. token, "description"))
+    local lease = job_lease(id, query("HGET", "rq:job:" .. id, "description"))
     local score = tonumber(query("ZSCORE", KEYS[1], lease or "") or "") or 0
     if score >= first and score < first + SEQUENCES_PER_QUEUE then
       return score
@@ -116,14 +117,27 @@ for n = 1, #queues, 2 do
   end
 end
 
+-- The error that RQ stored last for a failed job, as the field of an event; nothing without one. An error of this read is
+-- not kept: the event is published all the same, with less of a reason.
+local MAX_RQ_ERROR = 16384
+local function rq_error(job)
+  local results = redis.pcall("XREVRANGE", "rq:results:" .. job, "+", "-", "COUNT", 1)
+  local fields = not results.err and results[1] and results[1][2] or {}
+  for n = 1, #fields, 2 do
+    if fields[n] == "exc_string" and #fields[n + 1] <= MAX_RQ_ERROR then
+      return "rq_error", fields[n + 1]
+    end
+  end
+end
+
 -- A job that RQ lists as failed is a step whose worker died before it published a result: the harness never fails.
 for n = 1, #queues, 2 do
   local failed = "rq:failed:" .. queues[n]
-  for _, token in ipairs(query("ZRANGE", failed, 0, max_entries - 1) or {}) do
-    local lease = job_lease(token, query("HGET", "rq:job:" .. token, "description"))
-    if publish_lost(lease or "", "its work-horse died") then
-      run("ZREM", failed, token)
-      run("DEL", "rq:job:" .. token, "rq:results:" .. token)
+  for _, id in ipairs(query("ZRANGE", failed, 0, max_entries - 1) or {}) do
+    local lease = job_lease(id, query("HGET", "rq:job:" .. id, "description"))
+    if publish_lost(lease or "", "its work-horse died", rq_error(id)) then
+      run("ZREM", failed, id)
+      run("DEL", "rq:job:" .. id, "rq:results:" .. id)
     end
   end
 end
@@ -137,7 +151,10 @@ for _, timer in ipairs(query("ZRANGEBYSCORE", KEYS[2], "-inf", now, "LIMIT", 0, 
 end
 local next_timer = query("ZRANGE", KEYS[2], 0, 0, "WITHSCORES") or {}
 
-run("ZADD", KEYS[4], now, ARGV[5])
+-- A heartbeat of this release is a time in ms and a half. A coordinator of 0.1.1 writes whole ms: it does not understand
+-- a lost event that names the dispatch id, so while one of those is alive no coordinator gives a token a secret. The half is
+-- part of a command that is sent anyway, and readers of the time ignore it.
+run("ZADD", KEYS[4], string.format("%.1f", now + 0.5), ARGV[5])
 run("ZREMRANGEBYSCORE", KEYS[4], "-inf", now - ARGV[6])
 
 -- A job that was dispatched while there were more streams still names one of those, so all of them stay in use.
@@ -146,9 +163,16 @@ if streams < tonumber(ARGV[2]) then
   run("SET", KEYS[5], ARGV[2])
   streams = tonumber(ARGV[2])
 end
-local alive = query("ZRANGE", KEYS[4], 0, -1) or {}
+local alive, has_secrets = {}, "1"
+local heartbeats = query("ZRANGE", KEYS[4], 0, -1, "WITHSCORES") or {}
+for n = 1, #heartbeats, 2 do
+  alive[#alive + 1] = heartbeats[n]
+  if tonumber(heartbeats[n + 1]) % 1 == 0 then
+    has_secrets = "0"
+  end
+end
 table.sort(alive)
 return {
   tostring(published), limited, tostring(streams),
-  next_timer[2] and string.format("%.0f", tonumber(next_timer[2]) - now) or "", kept_errors, alive,
+  next_timer[2] and string.format("%.0f", tonumber(next_timer[2]) - now) or "", kept_errors, has_secrets, alive,
 }

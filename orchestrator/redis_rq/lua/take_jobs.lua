@@ -8,43 +8,43 @@
 -- ARGV[7] 1 for a worker that runs one job at a time. Its current job is stored in a field that is not RQ's: tools
 --         that read RQ's own field unpickle the job, and their page of all workers would fail
 -- ARGV[8] the leases. They are not in KEYS: a user must have the right to write to every key of a script by one rule
--- ARGV[9] n, then n finished jobs: token, stream, the number of args of its event, the args
--- ARGV    the rest: tokens that this worker has already popped from a queue
--- Returns nil when the workers are suspended, else for each job its token, its data and its description.
+-- ARGV[9] n, then n finished jobs: id, stream, the number of args of its event, the args
+-- ARGV    the rest: ids that this worker has already popped from a queue
+-- Returns nil when the workers are suspended, else for each job its id, its data and its description.
 local max_jobs, worker, now, due = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
 local is_single, leases = ARGV[7] == "1", ARGV[8]
 local taken, started, finished = {}, {}, {}
 
 local at = 10
 for _ = 1, tonumber(ARGV[9]) do
-  local token, stream, args = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  local id, stream, args = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
   if args > 0 then
     redis.call("XADD", stream, "*", unpack(ARGV, at + 3, at + 2 + args))
   end
-  redis.call("DEL", "rq:job:" .. token)
-  finished[token], at = true, at + 3 + args
+  redis.call("DEL", "rq:job:" .. id)
+  finished[id], at = true, at + 3 + args
 end
 
 -- A job without a hash was revoked, and the step of a job without a lease is no longer waited for: both are skipped.
 -- A job that never had a lease is not one of our steps, and is returned as it is. RQ's keys may hold anything.
-local function start(token)
-  if started[token] then
+local function start(id)
+  if started[id] then
     return
   end
-  started[token] = true
-  local key = "rq:job:" .. token
+  started[id] = true
+  local key = "rq:job:" .. id
   local job = redis.pcall("HMGET", key, "data", "description")
   if job.err or not job[1] then
     return
   end
-  local lease = job_lease(token, job[2])
+  local lease = job_lease(id, job[2])
   if lease and redis.call("ZADD", leases, "XX", "CH", due, lease) == 0
     and not redis.call("ZSCORE", leases, lease) then
     redis.call("DEL", key)
     return
   end
   redis.call("HSET", key, "status", "started", "worker_name", worker, "started_at", now)
-  taken[#taken + 1], taken[#taken + 2], taken[#taken + 3] = token, job[1], job[2] or ""
+  taken[#taken + 1], taken[#taken + 2], taken[#taken + 3] = id, job[1], job[2] or ""
 end
 
 if ARGV[6] == "1" and is_single then
@@ -73,19 +73,19 @@ local function pop()
     return found and found[2]
   end
   for _, queue in ipairs(queues) do
-    local token = redis.call("LPOP", queue)
-    if token then
-      return { token }
+    local id = redis.call("LPOP", queue)
+    if id then
+      return { id }
     end
   end
 end
 while not is_suspended and #taken < 3 * max_jobs do
-  local tokens = pop()
-  if not tokens then
+  local ids = pop()
+  if not ids then
     break
   end
-  for _, token in ipairs(tokens) do
-    start(token)
+  for _, id in ipairs(ids) do
+    start(id)
   end
 end
 

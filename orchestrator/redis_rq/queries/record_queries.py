@@ -16,6 +16,7 @@ from orchestrator.application.records.step_log import LogLine
 from orchestrator.redis_rq.connection import Client, clock_ms, translate_errors
 from orchestrator.redis_rq.job_codec import JOB_FIELDS, read_payload
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.queries.jobs import find_job
 from orchestrator.redis_rq.queries.queued_units import read_status_view
 from orchestrator.redis_rq.step_log import read_log_lines
 
@@ -70,9 +71,8 @@ class RecordQueries:
 
     def inputs_of(self, token: str) -> dict[str, Any] | None:
         """The inputs of a dispatch; None when its job is deleted, which happens soon after its end."""
-        with translate_errors():
-            fields: Any = self.client.hmget(self.keys.rq_job(token), JOB_FIELDS)
-        payload = read_payload(*fields)
+        found = find_job(self.client, self.keys, token, JOB_FIELDS)
+        payload = None if found is None else read_payload(*found[1], job_id=found[0])
         return None if payload is None else payload["inputs"]
 
     def recent_executions(self, limit: int) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ from orchestrator.redis_rq.job_codec import JOB_FIELDS, read_payload
 from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.keys import EXECUTORS_FIELD, Keys, sequence_range
 from orchestrator.redis_rq.queries.inspection import Inspection
+from orchestrator.redis_rq.queries.jobs import find_job
 from orchestrator.redis_rq.record_codec import unit_field
 
 WORKERS = "rq:workers"
@@ -142,20 +143,20 @@ def rq_queues(inspection: Inspection) -> list[RqQueue]:
             name,
             _count(depth),
             min(_count(depth), _count(leased)),
-            _oldest(client, keys, tokens),
+            _oldest(client, keys, ids),
             _count(failed),
             _count(held),
         )
-        for name, depth, tokens, failed, leased, held in replies
+        for name, depth, ids, failed, leased, held in replies
     ]
 
 
-def _oldest(client: Client, keys: Keys, tokens: Any) -> str | None:
+def _oldest(client: Client, keys: Keys, ids: Any) -> str | None:
     """When the first job that was not revoked was dispatched."""
-    for token in [] if isinstance(tokens, Exception) else tokens:
+    for job_id in [] if isinstance(ids, Exception) else ids:
         with translate_errors():
-            fields: Any = client.hmget(keys.rq_job(token), JOB_FIELDS)
-            payload = read_payload(*fields)
+            fields: Any = client.hmget(keys.rq_job(job_id), JOB_FIELDS)
+            payload = read_payload(*fields, job_id=job_id)
             if payload is not None:
                 return _dispatched_at(client, keys, payload)
     return None
@@ -169,15 +170,16 @@ def _dispatched_at(client: Client, keys: Keys, payload: Mapping[str, Any]) -> st
 
 
 def queue_position(inspection: Inspection, token: str) -> tuple[str, int | None] | None:
-    """The queue of a job, and how many jobs are ahead of it, or None when it has left the queue. None when
-    the job does not exist."""
+    """The queue of the job of a dispatch, and how many jobs are ahead of it, or None when it has left the
+    queue. None when the job does not exist."""
     client, keys = inspection.client, inspection.keys
+    found = find_job(client, keys, token, ["origin"])
+    if found is None:
+        return None
+    job_id, [queue] = found
     with translate_errors():
-        queue: Any = client.hget(keys.rq_job(token), "origin")
-        if queue is None:
-            return None
-        before: Any = client.lpos(keys.rq_queue(str(queue)), token, maxlen=MAX_QUEUE_SEARCH)
-    return str(queue), None if before is None else int(before)
+        before: Any = client.lpos(keys.rq_queue(queue), job_id, maxlen=MAX_QUEUE_SEARCH)
+    return queue, None if before is None else int(before)
 
 
 def _count(reply: Any) -> int:

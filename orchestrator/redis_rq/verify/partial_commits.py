@@ -1,7 +1,8 @@
 """PartialCommits: repairs executions that a commit has written without some of their keys.
 
 The record of such an execution is whole, and its other keys follow from the record. commit.lua lists the
-execution until a check has found nothing wrong with it.
+execution until a check has found nothing wrong with it. It also lists members that it could not remove, each
+with its key: the record no longer names them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from orchestrator.application.errors import RecordNotFound
 from orchestrator.redis_rq.connection import Client, translate_errors
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.verify.verifier import ReportedFinding, Verifier
@@ -28,26 +28,25 @@ class PartialCommits:
         self._reported: dict[str, list[ReportedFinding]] = {}
 
     def repair(self) -> None:
-        """Repair some of the listed executions. One that cannot be repaired yet stays in the list."""
+        """Repair some of what is listed. What cannot be repaired yet stays in the list."""
         with translate_errors():
             listed: Any = self._client.srandmember(self._keys.partial, BATCH_SIZE)
-            for execution in listed:
-                if self._is_repaired(execution):
-                    self._client.srem(self._keys.partial, execution)
-                    self._reported.pop(execution, None)
+            for name in listed:
+                self._repair(name)
 
-    def _is_repaired(self, execution: str) -> bool:
-        try:
-            report = self._verifier.verify_record(execution)
-        except RecordNotFound:
-            return True
-        # A finding without a repair is wrong for another reason, except when the keys could not be compared.
-        found = [one for one in report.found if one.is_repaired or one.finding.code == "unreadable"]
-        if found != self._reported.get(execution, []):
+    def _repair(self, name: str) -> None:
+        """Repair an entry. A check that finds nothing ends it; a repair may fail in part as well."""
+        key, is_member, member = name.partition("\n")
+        if is_member:
+            report = self._verifier.verify_member(key, member, name)
+        else:
+            report = self._verifier.verify_record(name, name)
+        found = report.to_check_again
+        if found != self._reported.pop(name, []):
             for one in found:
                 state = "repaired" if one.is_repaired else "not repaired yet"
                 place = f"{one.finding.code} {one.finding.where}".strip()
-                logger.warning("%s: %s: %s", place, one.finding.words, state, extra={"execution": execution})
-        self._reported[execution] = found
-        # A repair may fail in part as well, so only a check that finds nothing ends it.
-        return not found and not report.busy
+                extra = {"execution": one.execution}
+                logger.warning("%s: %s: %s", place, one.finding.words, state, extra=extra)
+        if found:
+            self._reported[name] = found

@@ -17,6 +17,7 @@ from orchestrator.application.audit.invariants import can_still_progress
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.values.dispatch_tokens import dispatch_id
 from orchestrator.redis_rq.commit_args import Command, flatten_fields
 from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.keys import FIRST_SEQUENCE, Keys, is_queue_sequence
@@ -155,7 +156,9 @@ class Probes:
             ) -> Iterator[RepairableFinding]:
                 score, repair = _parse_score(found[0]), ["ZADD", key, timer.due_ms, member]
                 if score is None:
-                    text = f"the timer {timer.kind} of {timer.token or 'the workflow'} is missing"
+                    text = (
+                        f"the timer {timer.kind} of {dispatch_id(timer.token) or 'the workflow'} is missing"
+                    )
                     event = _has(type=timer.kind, execution=weid, step=timer.step_id, token=timer.token)
                     yield repairable_finding("timer", timer.step_id, text, repair, explained_by=event)
                 elif score != timer.due_ms:
@@ -177,12 +180,12 @@ class Probes:
             ) -> Iterator[RepairableFinding]:
                 score = _parse_score(found[0])
                 if score is None:
-                    event = _has(execution=weid, token=token)
-                    yield repairable_finding(
-                        "lease", unit, f"dispatch {token} has no lease", repair, explained_by=event
-                    )
+                    text = f"dispatch {dispatch_id(token)} has no lease"
+                    event = _names_dispatch(weid, token)
+                    yield repairable_finding("lease", unit, text, repair, explained_by=event)
                 elif score >= FIRST_SEQUENCE and not is_queue_sequence(score, queues.values()):
-                    text = f"dispatch {token} has a lease that is never due, but its job waits in no queue"
+                    name = dispatch_id(token)
+                    text = f"dispatch {name} has a lease that is never due, but its job waits in no queue"
                     yield repairable_finding("lease", unit, text, repair)
 
             yield Probe([["ZSCORE", keys.leases, member]], evaluate)
@@ -312,6 +315,12 @@ def _has_free_slot(holders: int, first_waiter: list[str]) -> bool:
 def _has(**fields: str) -> EventPredicate:
     """A predicate for events with all of these fields; a missing field counts as empty."""
     return lambda event: all(event.get(name, "") == value for name, value in fields.items())
+
+
+def _names_dispatch(workflow_execution_id: str, token: str) -> EventPredicate:
+    """A predicate for events of a dispatch. A sweep that publishes a loss knows its id only."""
+    names = (token, dispatch_id(token))
+    return lambda event: event.get("execution") == workflow_execution_id and event.get("token") in names
 
 
 def _parse_score(score: str | None) -> float | None:

@@ -64,6 +64,12 @@ class VerifyReport:
         return sum(self.statuses.values())
 
     @property
+    def to_check_again(self) -> list[ReportedFinding]:
+        """What was repaired, and what could not be compared. Any other finding is wrong for a reason that no
+        repair removes."""
+        return [one for one in self.found if one.is_repaired or one.finding.code == "unreadable"]
+
+    @property
     def unrepaired(self) -> list[ReportedFinding]:
         return [one for one in self.found if not one.is_repaired]
 
@@ -116,11 +122,28 @@ class Verifier:
             self._verify_cases([_Case(weid, own)])
         return self._report
 
-    def verify_record(self, workflow_execution_id: str) -> VerifyReport:
-        """Verify what must exist for one execution, and not what must not: that would need a search."""
+    def verify_record(self, workflow_execution_id: str, listed: str = "") -> VerifyReport:
+        """Verify what must exist for one execution, and not what must not: that would need a search. Nothing
+        wrong ends its entry `listed` among what is to be repaired."""
+        return self._verify_listed(_Case(workflow_execution_id), listed)
+
+    def verify_member(self, key: str, member: str, listed: str) -> VerifyReport:
+        """Verify that a member of a sorted set belongs to the record that it names. Nothing wrong ends its
+        entry `listed` among what is to be repaired."""
+        owner = _owner(key, member, self._keys)
+        with translate_errors():
+            claims = [Claim(key, member, owner)] if self._client.type(key) == "zset" else []
+        return self._verify_listed(_Case(owner, claims, is_whole=False), listed)
+
+    def _verify_listed(self, case: _Case, listed: str) -> VerifyReport:
+        """Verify a case, and remove its entry from the list if nothing is wrong. If the record has changed
+        since, the entry stays: that commit may have listed it again."""
         self._report = VerifyReport()
         with translate_errors():
-            self._verify_cases([_Case(workflow_execution_id)])
+            self._verify_cases([case])
+            if listed and not self._report.to_check_again and not self._report.busy:
+                end = _script_args([["SREM", self._keys.partial, listed]])
+                self._repair([self._keys.workflow(case.execution)], [case.version, *end])
         return self._report
 
     def verify_all(self) -> VerifyReport:

@@ -120,9 +120,9 @@ class ConcurrentChild:
                 return
         self._leave()
 
-    def stop(self, token: str) -> None:
+    def stop(self, job_id: str) -> None:
         """Stop the run of this job, if it is here: the coordinator or an operator sent RQ's stop command."""
-        run = self._runs.get(token)
+        run = self._runs.get(job_id)
         if run is not None:
             logger.info("received a stop command", extra=log_fields(run.payload))
             run.stop()
@@ -144,37 +144,37 @@ class ConcurrentChild:
             time.sleep(next(self._delays))
             return 0
         self._delays = backoff_delays()
-        for token, payload in jobs:
+        for job_id, payload in jobs:
             if payload is None:
-                logger.warning("job %s is not a step; it is dropped", token)
-                self._finish(FinishedJob(token))
+                logger.warning("job %s is not a step; it is dropped", job_id)
+                self._finish(FinishedJob(job_id))
             else:
-                self._start(token, payload)
+                self._start(job_id, payload)
         return len(jobs)
 
-    def _start(self, token: str, payload: Mapping[str, Any]) -> None:
-        run = self._runs[token] = ActiveRun(payload)
+    def _start(self, job_id: str, payload: Mapping[str, Any]) -> None:
+        run = self._runs[job_id] = ActiveRun(payload)
         self._tracker.begin(payload)
-        names = ("execution", "step", "run_id", "attempt", "token", "events")
+        names = ("execution", "step", "run_id", "attempt", "token", "job_id", "events")
         self._send({"type": "began"} | {name: payload[name] for name in names})
-        self._threads.submit(self._run, token, run)
+        self._threads.submit(self._run, job_id, run)
 
-    def _run(self, token: str, run: ActiveRun) -> None:
-        done = [FinishedJob(token)]
+    def _run(self, job_id: str, run: ActiveRun) -> None:
+        done = [FinishedJob(job_id)]
         harness = replace(
             self._harness,
             stop=lambda _: run.stop(),
             is_stopped=lambda: run.is_stopped,
             await_result=lambda returned: self._loop.await_result(returned, run.set_stopper),
-            on_result=lambda payload, event: done.append(FinishedJob(token, payload["events"], event)),
+            on_result=lambda payload, event: done.append(FinishedJob(job_id, payload["events"], event)),
         )
         run_job(harness, run.payload)
         try:
             self._finish(done[-1])
         finally:  # even if its result was not published, the run is over
-            self._send({"type": "ended", "token": token})
-            self._tracker.end(run.payload["token"])
-            del self._runs[token]
+            self._send({"type": "ended", "job_id": job_id})
+            self._tracker.end(job_id)
+            del self._runs[job_id]
             self._run_ended.set()
 
     def _finish(self, done: FinishedJob) -> None:
@@ -185,13 +185,13 @@ class ConcurrentChild:
         """
 
         def on_wait(error: Exception) -> None:
-            logger.warning("cannot finish job %s yet; retrying: %s", done.token, error)
+            logger.warning("cannot finish job %s yet; retrying: %s", done.job_id, error)
 
         give_up_after_s = self._harness.give_up_after_s if done.event else DROP_TIMEOUT_S
         try:
             retry_until_available(lambda: self._taker.finish(done), give_up_after_s, on_wait)
         except (RedisError, Unavailable) as error:  # a step may have written into our connection to Redis
-            logger.warning("cannot finish job %s; giving up: %s", done.token, error)
+            logger.warning("cannot finish job %s; giving up: %s", done.job_id, error)
 
     def _leave(self) -> None:
         """Take no new jobs, and wait for the runs that are not stuck."""

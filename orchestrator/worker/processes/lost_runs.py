@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,11 +14,6 @@ from orchestrator.worker.harness import dispatch_fields
 from orchestrator.worker.step_call import log_fields
 
 logger = logging.getLogger(__name__)
-
-
-def describe_exit(status: int) -> str:
-    """Describe how a process ended, from its wait status."""
-    return f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {status >> 8}"
 
 
 def report_lost(client: Client, run: Mapping[str, Any], reason: str) -> bool:

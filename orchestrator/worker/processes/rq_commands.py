@@ -19,7 +19,7 @@ WAIT_S = 1.0
 
 
 def start_command_listener(client: Client, worker: str, stop: Callable[[str], Any]) -> None:
-    """Handle commands in a thread of a supervisor's child; `stop` receives the token of a job."""
+    """Handle commands in a thread of a supervisor's child; `stop` receives the id of a job."""
     threading.Thread(target=_listen, args=[client, worker, stop], name="commands", daemon=True).start()
 
 

@@ -33,8 +33,9 @@ from orchestrator.application.errors import Unavailable
 from orchestrator.processes import REPEATED_SIGNAL_S
 from orchestrator.redis_rq.job_taker import JobTaker
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.lost_reasons import describe_death, describe_exit
 from orchestrator.worker.processes.forking import RestartBackoff, fork
-from orchestrator.worker.processes.lost_runs import describe_exit, report_lost
+from orchestrator.worker.processes.lost_runs import report_lost
 from orchestrator.worker.processes.pipes import Pipes
 from orchestrator.worker.processes.published_executors import PublishedExecutors
 from orchestrator.worker.processes.rq_registration import registration
@@ -53,6 +54,11 @@ MAX_ANNOUNCED = 5
 SUSPECT_SILENCE_S = 1.0
 """A healthy child sends several messages in this time."""
 MAX_MESSAGE_BYTES = 1_000_000
+SILENT = (
+    "its worker killed it, because it sent no message for {:.0f} s; a step had stopped it, or held the"
+    " interpreter lock"
+)
+STOPPED_TWICE = "its worker was told twice to stop"
 
 
 class Child:
@@ -65,6 +71,8 @@ class Child:
         self.is_leaving = self.is_pipe_closed = self.is_busy = False
         self.began_at = self.last_message_at = time.monotonic()
         self._rest = b""
+        self.killed_because: str | None = None
+        """Why the supervisor killed it."""
 
     def read(self) -> None:
         """Read the messages in the pipe. To be called when the pipe is readable, or the child is dead."""
@@ -81,16 +89,16 @@ class Child:
     def _apply(self, line: bytes) -> None:
         try:
             message = json.loads(line)
-            kind, token = message["type"], message.get("token")
+            kind, job_id = message["type"], message.get("job_id")
         except (AttributeError, KeyError, TypeError, ValueError):
             logger.warning("process %d wrote an invalid message into its pipe", self.pid)
             return
         self.last_message_at = time.monotonic()
         match kind:
             case "began":
-                self.runs[token] = {**message, "received_at": time.monotonic()}
+                self.runs[job_id] = {**message, "received_at": time.monotonic()}
             case "ended":
-                self.runs.pop(token, None)
+                self.runs.pop(job_id, None)
             case "leaving":
                 self.is_leaving = True
             case "pulse":
@@ -98,11 +106,13 @@ class Child:
                 self._horse_run = message.get("run")
 
     def describe_runs(self) -> dict[str, str]:
-        """What the child still works on, by token."""
+        """What the child still works on, by job id."""
         now = time.monotonic()
         runs = [{**run, "for_s": now - run["received_at"]} for run in self.runs.values()]
         return {
-            run["token"]: f"{run['step']} of {run['execution'].rpartition('#')[2]}, attempt {run['attempt']},"
+            run[
+                "job_id"
+            ]: f"{run['step']} of {run['execution'].rpartition('#')[2]}, attempt {run['attempt']},"
             f" for {run['for_s']:.1f} s"
             for run in (*runs, *([self._horse_run] if self._horse_run else []))
         }
@@ -113,8 +123,9 @@ class Child:
             os.close(self._leave_writer)
         self._leave_writer = -1
 
-    def kill(self) -> None:
+    def kill(self, because: str) -> None:
         """Kill the child and all processes in its process group."""
+        self.killed_because = because
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
@@ -174,13 +185,13 @@ class Supervisor:
         self._stop_requests += 1
         self._is_over = True
         for child in self._children:
-            child.ask_to_leave() if self._stop_requests == 1 else child.kill()
+            child.ask_to_leave() if self._stop_requests == 1 else child.kill(STOPPED_TWICE)
 
     def _announce_stop(self) -> None:
         """After a signal, log what this worker waits for, and again when a child has begun another step."""
         if not self._stop_requests or self._is_news_expected():
             return
-        runs = {token: text for child in self._children for token, text in child.describe_runs().items()}
+        runs = {job_id: text for child in self._children for job_id, text in child.describe_runs().items()}
         if self._announced is not None and runs.keys() <= self._announced:
             return
         self._announced = {*runs, *(self._announced or ())}
@@ -243,7 +254,7 @@ class Supervisor:
             if silent_s > self._lease_s or (silent_s > SUSPECT_SILENCE_S and self._is_superseded()):
                 logger.warning("process %d has sent no message for %.0f s; killing it", child.pid, silent_s)
                 child.last_message_at = time.monotonic()
-                child.kill()
+                child.kill(SILENT.format(silent_s))
 
     def _is_superseded(self) -> bool:
         if self._is_redis_unavailable:
@@ -278,19 +289,18 @@ class Supervisor:
 
     def _report(self, child: Child, status: int) -> None:
         """Report the runs of a dead child as lost."""
-        cause = describe_exit(status)
+        process = "process" if self._taker is None else "work-horse"
+        exit_code = os.waitstatus_to_exitcode(status)
+        reason = describe_death(process, exit_code, len(child.runs) - 1, child.killed_because)
         if status != 0:
-            logger.warning("process %d died (%s) with %d steps running", child.pid, cause, len(child.runs))
+            ended_by = describe_exit(exit_code)
+            logger.warning("process %d died (%s) with %d steps running", child.pid, ended_by, len(child.runs))
             if not child.runs:  # a step that kills its process is limited by max_lost already
                 self._backoff.on_death(child.began_at)
-        process, others = "process" if self._taker is None else "work-horse", len(child.runs) - 1
-        reason = f"its {process} died ({cause})"
-        if others > 0:
-            reason += f" with {others} other steps"
-        for run in child.runs.values():
+        for job_id, run in child.runs.items():
             if report_lost(self._worker.connection, run, reason):
                 with suppress(RedisError):
-                    self._worker.connection.delete(Keys.rq_job(run["token"]))
+                    self._worker.connection.delete(Keys.rq_job(job_id))
 
     def _send_heartbeat(self) -> None:
         """Write for RQ that this worker is alive, and whether it is busy."""

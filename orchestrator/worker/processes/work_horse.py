@@ -62,7 +62,7 @@ class WorkHorse:
         self._tracker = tracker or RunTracker()
         self._harness = replace(harness, on_result=self._keep_result, stop=self.stop)
         self._lock = threading.Lock()
-        self._token: str | None = None
+        self._job_id: str | None = None
         self._done: FinishedJob | None = None
         self._delays, self._unavailable_since = backoff_delays(), 0.0
 
@@ -72,8 +72,8 @@ class WorkHorse:
             jobs = self._exchange(wait_s=0.0 if burst else WAIT_S)
             if jobs == [] and burst:
                 return
-            for token, payload in jobs or ():
-                self._run(token, payload)
+            for job_id, payload in jobs or ():
+                self._run(job_id, payload)
                 recycle_reason = self._monitor.check_after_step()
                 if recycle_reason is not None:
                     logger.debug("this process is recycled: %s", recycle_reason)
@@ -81,17 +81,17 @@ class WorkHorse:
 
     def pulse(self) -> dict[str, Any]:
         """The message that shows the supervisor that this process lives, and what it waits for."""
-        message: dict[str, Any] = {"type": "pulse", "is_busy": self._token is not None}
+        message: dict[str, Any] = {"type": "pulse", "is_busy": self._job_id is not None}
         for run in self._tracker.runs():
-            names = ("execution", "step", "attempt", "token")
+            names = ("execution", "step", "attempt", "job_id")
             for_s = round(time.monotonic() - run.began_at, 1)
             message["run"] = {name: run.payload[name] for name in names} | {"for_s": for_s}
         return message
 
-    def stop(self, token: str) -> None:
+    def stop(self, job_id: str) -> None:
         """Kill this process and its process group, if it still runs this job and not the next one."""
         with self._lock:
-            if token == self._token:
+            if job_id == self._job_id:
                 os.killpg(os.getpid(), signal.SIGKILL)
 
     def _exchange(self, wait_s: float) -> list[Job] | None:
@@ -117,20 +117,20 @@ class WorkHorse:
             self._done = None  # its lease expired long ago, so the step was dispatched again
         time.sleep(next(self._delays))
 
-    def _run(self, token: str, payload: dict[str, Any] | None) -> None:
-        self._done = FinishedJob(token)
+    def _run(self, job_id: str, payload: dict[str, Any] | None) -> None:
+        self._done = FinishedJob(job_id)
         if payload is None:
-            logger.warning("job %s is not a step; it is dropped", token)
+            logger.warning("job %s is not a step; it is dropped", job_id)
             return
         self._tracker.begin(payload)
         with self._lock:
-            self._token = token
+            self._job_id = job_id
         run_job(self._harness, payload)
         with self._lock:
-            self._token = None
+            self._job_id = None
 
     def _keep_result(self, payload: Mapping[str, Any], event: Mapping[str, str]) -> None:
-        self._done = FinishedJob(payload["token"], payload["events"], event)
+        self._done = FinishedJob(payload["job_id"], payload["events"], event)
 
 
 def run_work_horse(

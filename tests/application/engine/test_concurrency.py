@@ -14,6 +14,7 @@ from orchestrator.application.records.events import SlotEvent
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_record import Slot
 from orchestrator.application.spec.model import Limits, LoopSpec, RetrySpec
+from orchestrator.application.values.dispatch_tokens import has_secret
 from worlds.engine_world import EngineWorld, units, world_of
 from worlds.specs import BROKEN, branch, child, key, map_step, resets, task
 
@@ -496,3 +497,15 @@ def test_an_execution_and_its_step_may_both_need_a_place() -> None:
     assert isinstance(decision, Dispatch)
     assert sorted(slot.key for _, slot in world.slots.values()) == ["s", "w"]
     assert world.finish("a", {}) == Complete({})
+
+
+def test_the_token_of_a_slot_tells_nothing_about_those_of_dispatches() -> None:
+    world = world_with_ends()
+    world.has_secrets = True
+    world.advance()
+    nonces = [f"n{number}" for number in range(10)]
+
+    token = world.slot("a").token
+
+    assert not has_secret(token)
+    assert not [nonce for nonce in nonces if token.startswith(f"{nonce}-")]

@@ -1,4 +1,5 @@
 """Whatever order results come in, and however often: the same final record, as far as the spec allows (I4).
+So it is however small the work of a turn is, that is, wherever a decision is divided.
 
 Specs without races of their own (ruling 19) must end alike to the last field; times, tokens, workers and the
 words of a reason (which of two parents was skipped first) aside.
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from math import inf
 from random import Random
 from typing import Any
 
@@ -48,7 +50,7 @@ def play(world: EngineWorld, execute: Execute, draw: Random, *, losses: bool = F
         batch += draw.sample(delivered, min(len(delivered), draw.choice([0, 0, 1, 2])))
         draw.shuffle(batch)
         if world.last.has_more_ready:
-            batch.append(ContinueEvent(world.record.workflow_execution_id))
+            batch.append(ContinueEvent(world.record.workflow_execution_id, world.last.continue_at))
         if draw.random() < 0.2:
             world.record = reloaded(world.record)
         delivered += batch
@@ -57,7 +59,7 @@ def play(world: EngineWorld, execute: Execute, draw: Random, *, losses: bool = F
                 world.apply(event)
             world.advance()
         else:
-            world.decide(*batch, limit=draw.choice([None, None, 2]))
+            world.decide(*batch, limit=draw.choice([None, None, 2]), work=draw.choice([inf, inf, 1, 40]))
     raise AssertionError(f"no end after {MOST_EVENTS} events")
 
 

@@ -10,12 +10,20 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
+from math import inf
 from random import Random
 
 import pytest
 
 from orchestrator.application.engine.transitions import decide
-from orchestrator.application.records.events import Control, ControlEvent, StepEvent, TimerEvent
+from orchestrator.application.engine.turn import Turn
+from orchestrator.application.records.events import (
+    ContinueEvent,
+    Control,
+    ControlEvent,
+    StepEvent,
+    TimerEvent,
+)
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from worlds.engine_checks import parent_of
 from worlds.engine_world import EngineWorld
@@ -78,6 +86,8 @@ def play(draw: Random, world: EngineWorld) -> None:
                 return
         if draw.random() < 0.15:
             world.reload()
+        if world.last.has_more_ready and draw.random() < 0.8:
+            step(draw, world, [ContinueEvent(world.record.workflow_execution_id, world.last.continue_at)])
         batch: list[StepEvent] = []
         for _ in range(draw.choice([1, 1, 1, 2, 3])):
             event = any_event(draw, world, seen)
@@ -91,7 +101,7 @@ def play(draw: Random, world: EngineWorld) -> None:
 
 def step(draw: Random, world: EngineWorld, batch: list[StepEvent]) -> None:
     """A batch of events, one by one or as one decision; what is refused is left out."""
-    limit = draw.choice([None, None, 1, 2])
+    limit, work = draw.choice([None, None, 1, 2]), draw.choice([inf, inf, 1, 30, 100])
     if draw.random() < 0.2:
         for event in batch:
             if not decide(world.record, [event], world.moment()).rejected:
@@ -99,8 +109,9 @@ def step(draw: Random, world: EngineWorld, batch: list[StepEvent]) -> None:
                 world.apply(event)
         batch = []
     moment = world.moment()
-    decided = decide(world.record, batch, moment, limit)
-    if not world.record.readiness.candidates:  # a candidate is evaluated again earlier after a reload
+    decided = decide(world.record, batch, moment, limit, Turn(work))
+    # A candidate is evaluated again earlier after a reload, and so a divided decision ends earlier.
+    if not world.record.readiness.candidates and work == inf:
         again = decide(reloaded(world.record), batch, moment, limit)
         for name in (
             "steps",
@@ -116,9 +127,11 @@ def step(draw: Random, world: EngineWorld, batch: list[StepEvent]) -> None:
             assert getattr(again.changes, name) == getattr(decided.changes, name), name
         assert (again.decision, again.rejected) == (decided.decision, decided.rejected)
     rejected = {position for position, _ in decided.rejected}
-    kept = [event for position, event in enumerate(batch) if position not in rejected]
+    kept = [event for position, event in enumerate(batch[: decided.applied]) if position not in rejected]
     ring(world, kept)
-    world.decide(*kept, limit=limit)
+    world.decide(*kept, limit=limit, work=work)
+    if batch[decided.applied :]:
+        step(draw, world, batch[decided.applied :])
 
 
 def reopens(draw: Random, world: EngineWorld) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.engine.signals import MAX_KEPT_SIGNALS
+from orchestrator.application.engine.signals import MAX_KEPT_SIGNAL_BYTES, MAX_KEPT_SIGNALS
 from orchestrator.application.engine.transitions import decide
 from orchestrator.application.records.decisions import Complete, Failed, Halt, Pending
 from orchestrator.application.records.events import Moment
@@ -66,9 +66,21 @@ def test_no_more_signals_are_kept_than_a_record_can_hold() -> None:
     decided = decide(world.record, [world.signal_event("other")], Moment(1, "n", "1-0"))
 
     assert [position for position, _ in decided.rejected] == [0]
-    assert "already keeps 1,000 signals" in decided.rejected[0][1]
+    assert "at most 1,000 of 4 MiB in all" in decided.rejected[0][1]
     world.signal("go")
     assert world["w"].status is StepStatus.COMPLETE, "a signal that a step waits for is not kept"
+
+
+def test_no_more_bytes_of_signals_are_kept_than_a_turn_can_write() -> None:
+    world, large = waiting(), "x" * (MAX_KEPT_SIGNAL_BYTES // 4)
+    for _ in range(3):
+        world.signal("other", large)
+
+    decided = decide(world.record, [world.signal_event("other", large)], Moment(1, "n", "1-0"))
+
+    assert [position for position, _ in decided.rejected] == [0]
+    assert "no room is left" in decided.rejected[0][1]
+    assert len(kept(world)) == 3
 
 
 def test_a_signal_of_another_name_is_kept_for_a_later_step() -> None:

@@ -31,6 +31,7 @@ from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.records.timers import Timer
 from orchestrator.application.spec.validation import check_spec
+from orchestrator.application.values.dispatch_tokens import dispatch_id
 from worlds.documents import document, step, when
 from worlds.engine_world import EngineWorld, run, world_of
 from worlds.records import NOW, NOW_MS, new_record, reloaded
@@ -636,6 +637,30 @@ def test_a_lost_worker_costs_a_run_but_no_attempt() -> None:
     assert world.jobs[1].idempotency_key == first.idempotency_key
     assert [step_id for step_id, _ in world.last.revoked] == ["a"]
     assert world.counters == {"lost": 1}
+
+
+def test_a_loss_may_name_the_dispatch_by_its_id() -> None:
+    world = world_of(document(step("a")))
+    world.has_secrets = True
+    world.advance()
+
+    decision = world.decide(replace(world.loss("a"), token=dispatch_id(world.out["a"].token)))
+
+    assert world.dispatched(decision) == ["a"]
+    assert world.counters == {"lost": 1}
+
+
+def test_every_other_event_needs_the_whole_token() -> None:
+    world = world_of(document(step("a")))
+    world.has_secrets = True
+    world.advance()
+    name = dispatch_id(world.out["a"].token)
+
+    made_up = (world.started("a"), world.declined("a"), world.result("a", {"n": 1}))
+    world.decide(*(replace(event, token=name) for event in made_up))
+
+    assert (world["a"].started_at, world["a"].declined, world.statuses["a"]) == (None, 0, "in_progress")
+    assert world.counters == {"stale": 3}
 
 
 def test_a_loss_is_pending_until_the_advance_that_dispatches_again() -> None:

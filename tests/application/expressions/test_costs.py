@@ -215,3 +215,11 @@ def test_the_text_of_an_error_of_python_is_cut() -> None:
 
     assert str(caught.value).startswith("+: could not convert string to float")
     assert len(str(caught.value)) < 600
+
+
+def test_a_text_and_a_value_that_are_too_large_are_not_built() -> None:
+    with pytest.raises(ExpressionError, match="cat: the result is over"):
+        evaluate({"cat": [T, T, T]}, {"t": "x" * 500_000})
+
+    assert measure({"a": [0] * 1_000}, Meter(), 500) > 500
+    assert measure([{"a": dict.fromkeys(map(str, range(1_000)))}], Meter(), 500) > 500

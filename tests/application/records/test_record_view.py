@@ -186,6 +186,12 @@ def test_a_dead_letter_is_shown_without_it() -> None:
     }
 
 
+def test_a_dead_letter_is_shown_with_the_public_part_of_its_token() -> None:
+    _, fields = _redact_letter(letter("unknown", type="result", token="d1.secret"))
+
+    assert fields == {"type": "result", "token": "d1"}
+
+
 def test_moments_are_not_hidden_by_chance() -> None:
     """A number is only a secret if it is one as a whole."""
     at = datetime(2026, 1, 1, tzinfo=UTC).isoformat()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -64,6 +65,22 @@ def test_our_own_fields_are_shown_even_if_they_look_secret(record: WorkflowRecor
     shown: Any = report.as_dict(StatusView(record))
 
     assert shown["parent"]["token"] == "n-0"
+
+
+def test_of_the_token_of_a_dispatch_the_public_part_is_shown(record: WorkflowRecord) -> None:
+    running = StepRecord(StepStatus.IN_PROGRESS, token="d1.s3cret")
+    parent = Parent("w#p", "kid", 0, 1, "d2.s3cret", "p")
+    record = replace(record, steps={"check": running}, parent=parent)
+    redis = FakeRedis(server=FakeServer(), protocol=2, decode_responses=True)
+    RedisStore(redis).write(record)
+
+    dump = report.dump_redis_keys(record, redis, Keys()).splitlines()
+    shown: Any = report.as_dict(StatusView(record))
+
+    fields = {name: json.loads(dump[dump.index(name) + 1]) for name in ("step:check", "parent")}
+    assert {name: field["token"] for name, field in fields.items()} == {"step:check": "d1", "parent": "d2"}
+    assert shown["parent"]["token"] == "d2"
+    assert "d1.s3cret" in str(redis.hgetall(Keys().workflow(record.workflow_execution_id)))
 
 
 def test_a_summary_has_no_secret_and_a_line_for_the_webhook(record: WorkflowRecord) -> None:

@@ -128,6 +128,10 @@ def test_a_step_that_needs_too_much_memory_fails_and_the_next_one_runs(system: S
 
     assert isinstance(final, Failed), system.log()
     assert (final.error["kind"], final.error["type"]) == ("exception", "MemoryError")
+    assert final.error["message"] == (
+        "MemoryError: the process of the step may use 400 MB; raise ORCHESTRATOR_MAX_MEMORY of its worker, or"
+        " let the step use less"
+    )
     system.client.start({"steps": [system.step("b", "sit")]}, execution_id="y")
     assert isinstance(system.result("y"), Complete), system.log()
     assert worker.poll() is None

@@ -267,7 +267,7 @@ def test_a_worker_is_told_to_stop_what_it_runs_but_not_what_ends_by_itself(
     has left as if it were done: then RQ's own worker is idle, and would shoot itself."""
     payload = dispatched(world, document(step("a", heartbeat="50ms")))
     coordinator = world.coordinator()
-    world.client.hset(KEYS.rq_job(payload["token"]), mapping={"status": "started", "worker_name": "w1"})
+    world.client.hset(KEYS.rq_job(payload["job_id"]), mapping={"status": "started", "worker_name": "w1"})
     with world.connect().pubsub(ignore_subscribe_messages=True) as channel:  # type: ignore[no-untyped-call]
         channel.subscribe("rq:pubsub:w1")
         wait_until(lambda: world.client.pubsub_numsub("rq:pubsub:w1")[0][1] == 1)
@@ -276,7 +276,7 @@ def test_a_worker_is_told_to_stop_what_it_runs_but_not_what_ends_by_itself(
             assert harness(world, is_lost).run(payload) is False
         else:
             state = "idle" if by == "its exit" else "busy"
-            world.client.hset("rq:worker:w1", mapping={"state": state, "current_job": payload["token"]})
+            world.client.hset("rq:worker:w1", mapping={"state": state, "current_job": payload["job_id"]})
             world.client.zadd(KEYS.leases, dict.fromkeys(world.leases(), 1))
         coordinator.run_once()
         coordinator.run_once()
@@ -284,7 +284,7 @@ def test_a_worker_is_told_to_stop_what_it_runs_but_not_what_ends_by_itself(
 
         said = all_that_was_said(world, channel)
 
-    stop = {"command": "stop-job", "job_id": payload["token"]}
+    stop = {"command": "stop-job", "job_id": payload["job_id"]}
     assert [json.loads(one) for one in said] == ([stop] if by == "its lease" else [])
 
 

@@ -16,7 +16,8 @@ from orchestrator.application.records.decisions import Complete
 from orchestrator.client import Client
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
-from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.keys import Keys, job_id_of
+from orchestrator.redis_rq.lost_reasons import describe_death
 from processes import PatientClient, Stack, is_running, stack, wait_until
 
 pytestmark = pytest.mark.slow
@@ -140,7 +141,7 @@ def test_a_work_horse_that_is_killed_is_noticed_at_once_and_its_step_runs_again(
     step = system.client.record(started).steps["a"]
     assert (step.lost, step.dispatches) == (1, 2)
     reasons = {entry["reason"] for entry in system.client.history(started) if "reason" in entry}
-    assert reasons == {"its work-horse died (signal 9)"}
+    assert reasons == {describe_death("work-horse", -signal.SIGKILL)}
     assert worker.poll() is None
 
 
@@ -172,10 +173,10 @@ def test_a_worker_asked_to_stop_finishes_its_step_first(system: System) -> None:
 def test_the_key_of_a_worker_has_its_job_and_its_state(system: System) -> None:
     system.worker()
     started, _ = system.waiting()
-    token = system.client.record(started).steps["a"].token
+    job_id = job_id_of("orchestrator.default", str(system.client.record(started).steps["a"].token))
 
     [name] = system.redis.smembers("rq:workers")
-    wait_until(lambda: system.redis.hmget(str(name), "state", "current_step") == ["busy", token])
+    wait_until(lambda: system.redis.hmget(str(name), "state", "current_step") == ["busy", job_id])
     system.let_go()
     system.end(started)
     wait_until(lambda: system.redis.hmget(str(name), "state", "current_step") == ["idle", None])
