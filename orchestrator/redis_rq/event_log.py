@@ -45,6 +45,7 @@ from orchestrator.redis_rq.held_starts import HeldStarts, read_held_start
 from orchestrator.redis_rq.json_codec import dumps, loads
 from orchestrator.redis_rq.keys import GROUP, Keys, OwnStreams, schedule_member
 from orchestrator.redis_rq.letter_limits import MAX_LETTER_REASON_CHARS, letter_fields
+from orchestrator.redis_rq.read_size import ReadSize
 from orchestrator.redis_rq.scripts import Script
 from orchestrator.redis_rq.stream_health import MAX_FUTURE_MS, StreamHealth
 from orchestrator.settings import GRACE_MS, MAX_QUEUED, RETENTION_S
@@ -89,6 +90,7 @@ class RedisEventLog:
         self._keep_signal = Script(client, "keep_signal", "errors", "run_commands")
         self._acknowledge_script = Script(client, "acknowledge", "errors", "run_commands")
         self._streams_health = StreamHealth(client, self._keys)
+        self._read_size = ReadSize()
         self.next_timer_s: float | None = None
         self.has_secrets = False
         self.reads_starts = True
@@ -118,6 +120,7 @@ class RedisEventLog:
     def read(self, count: int, block_ms: int) -> list[Delivery]:
         """New events; waits up to `block_ms` for the first of them. Held starts whose queue has room again
         come first."""
+        count = self._read_size.limit(count)
         held = self._held_starts.read(count) if self.reads_starts else []
         starts = [self._keys.starts] if self.reads_starts else []
         wanted: dict[Any, Any] = dict.fromkeys([*starts, *self._own_streams.streams], ">")
@@ -136,12 +139,14 @@ class RedisEventLog:
                 self.open()  # new events are still served
                 return []
         # An entry without fields was deleted meanwhile: there is nothing to handle.
-        return [
+        deliveries = [
             self._delivery(stream, entry_id, fields)
             for stream, entries in (*held, *(found or ()))
             for entry_id, fields in entries
             if fields
         ]
+        self._read_size.adapt(deliveries, len(wanted))
+        return deliveries
 
     def read_unfinished(self, count: int) -> Iterator[list[Delivery]]:
         """Events that this coordinator has read and not acknowledged: it handles them first after an
@@ -174,7 +179,7 @@ class RedisEventLog:
         self, pending: Sequence[tuple[str, list[Any]]], min_idle_ms: int
     ) -> Iterator[list[Delivery]]:
         """Claim each batch when it is asked for: only then it counts as delivered once more. Events that were
-        delivered once form a batch per stream. The others follow, each alone: one of them may have killed its
+        delivered once form batches per stream. The others follow, each alone: one of them may have killed its
         coordinator, and the rest must not die with it."""
         suspects: list[tuple[str, Any]] = []
         for stream, entries in pending:
@@ -182,8 +187,13 @@ class RedisEventLog:
             suspects += [
                 (stream, entry) for entry in entries if entry["times_delivered"] >= SUSPECT_AFTER_DELIVERIES
             ]
-            if found := self._claim(stream, trusted, min_idle_ms):
-                yield found
+            while trusted:
+                count = self._read_size.limit(len(trusted))
+                found = self._claim(stream, trusted[:count], min_idle_ms)
+                del trusted[:count]
+                self._read_size.adapt(found)
+                if found:
+                    yield found
         for stream, entry in suspects:
             if found := self._claim(stream, [entry], min_idle_ms):
                 yield found
