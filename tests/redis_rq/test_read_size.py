@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from orchestrator.backend.ports import Delivery, EventRef
@@ -97,7 +99,12 @@ def log(redis_url: str, redis_client: Client) -> RedisEventLog:
 def publish(client: Client, count: int, size: int) -> None:
     with client.pipeline() as pipe:
         for number in range(count):
-            fields = {"type": "signal", "execution": "e", "name": f"n{number}", "payload": f'"{"x" * size}"'}
+            fields: dict[Any, Any] = {
+                "type": "signal",
+                "execution": "e",
+                "name": f"n{number}",
+                "payload": f'"{"x" * size}"',
+            }
             pipe.xadd(KEYS.events_of("e"), fields)
         pipe.execute()
 
