@@ -39,12 +39,17 @@ def wait_until(fact: Callable[[], object], patience_s: float = PATIENCE_S, what:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process; one that has ended, and was not yet taken leave of, is none."""
+    """Whether there is such a process; a zombie has ended."""
+    return _state_of(pid) not in ("", "Z")
+
+
+def _state_of(pid: int) -> str:
+    """The letter by which Linux names the state of a process; empty when there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:  # it may also go while it is read
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
+    except OSError:  # it may also end while it is read
+        return ""
+    return stat.rpartition(")")[2].split()[0]
 
 
 class PatientReplies(Replies):
@@ -108,30 +113,35 @@ class Stack:
 
     def horse_of(self, process: subprocess.Popen[bytes]) -> int | None:
         """The work-horse that an RQ worker has forked, if it is busy."""
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        try:
-            pids = children.read_text().split()
-        except OSError:
-            return None
-        return int(pids[0]) if pids else None
+        return next(iter(self._children_of(process)), None)
+
+    def _children_of(self, process: subprocess.Popen[bytes]) -> list[int]:
+        """The children of all threads of a process."""
+        pids: list[int] = []
+        for thread in Path(f"/proc/{process.pid}/task").glob("*/children"):
+            with suppress(OSError):  # it has just ended
+                pids += map(int, thread.read_text().split())
+        return sorted(pids)
 
     def kill_horse(self, process: subprocess.Popen[bytes]) -> bool:
         horse = self.horse_of(process)
         return horse is not None and self.kill_pid(horse)
 
     def freeze(self, process: subprocess.Popen[bytes]) -> None:
-        """A worker, and the process in which it runs steps, if it has one now."""
+        """A worker, and the processes in which it runs steps, if it has any now."""
         process.send_signal(signal.SIGSTOP)
-        horse = self.horse_of(process)
-        if horse is not None:
+        wait_until(lambda: _state_of(process.pid) == "T", what="the worker to stop")
+        for child in self._children_of(process):
             with suppress(ProcessLookupError):  # it has just ended
-                os.kill(horse, signal.SIGSTOP)
+                os.kill(child, signal.SIGSTOP)
 
     def kill_with_horse(self, process: subprocess.Popen[bytes]) -> None:
-        horse = self.horse_of(process)
+        """A worker and all its children. It is stopped first, so that it forks no other one meanwhile."""
+        self.freeze(process)
+        children = self._children_of(process)
         self.kill(process)
-        if horse is not None:
-            self.kill_pid(horse)
+        for child in children:
+            self.kill_pid(child)
 
     def kill_pid(self, pid: int) -> bool:
         """Kill a child of one of our processes; False when it has just ended."""

@@ -7,6 +7,7 @@ from threading import Thread, Timer
 from typing import Any
 
 import pytest
+from redis import Redis
 from redis.exceptions import ConnectionError, NoPermissionError
 
 from orchestrator.application.errors import Unavailable
@@ -16,7 +17,7 @@ from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.job_taker import FinishedJob, JobTaker, WorkerQueues
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.pinned_connection import PinnedConnection
-from processes import wait_until
+from processes import PATIENCE_S, wait_until
 from servers.proxy import Proxy
 from worlds.documents import document, step
 from worlds.redis_world import RedisWorld
@@ -208,7 +209,13 @@ def kept(world: RedisWorld, monkeypatch: pytest.MonkeyPatch) -> Iterator[PinnedC
 def kept_back(world: RedisWorld) -> Callable[[], object]:
     """Takes the job that waits from its queue; what is returned puts it back."""
     token: Any = world.client.lpop("rq:queue:orchestrator.default")
-    return lambda: world.client.rpush("rq:queue:orchestrator.default", token)
+    path = world.client.connection_pool.connection_kwargs["path"]
+
+    def put_back() -> None:
+        with Redis(unix_socket_path=path, socket_timeout=PATIENCE_S) as client:
+            client.rpush("rq:queue:orchestrator.default", token)
+
+    return put_back
 
 
 def waits_for_a_job(client: Client) -> bool:
