@@ -45,7 +45,7 @@ from orchestrator.redis_rq.held_starts import HeldStarts, read_held_start
 from orchestrator.redis_rq.json_codec import dumps, loads
 from orchestrator.redis_rq.keys import GROUP, Keys, OwnStreams, schedule_member
 from orchestrator.redis_rq.letter_limits import MAX_LETTER_REASON_CHARS, letter_fields
-from orchestrator.redis_rq.read_size import ReadSize
+from orchestrator.redis_rq.read_size import QUIET_COUNT, ReadSize
 from orchestrator.redis_rq.scripts import Script
 from orchestrator.redis_rq.stream_health import MAX_FUTURE_MS, StreamHealth
 from orchestrator.settings import GRACE_MS, MAX_QUEUED, RETENTION_S
@@ -78,6 +78,7 @@ class RedisEventLog:
         lease_recovery_s: float = LEASE_RECOVERY_S,
         max_queued: int = MAX_QUEUED,
         own_streams: OwnStreams | None = None,
+        quiet_count: int = QUIET_COUNT,
     ) -> None:
         self._client, self._consumer, self._keys = client, consumer, keys or Keys()
         self._grace_ms, self._retention_ms = grace_ms, retention_s * 1000
@@ -90,7 +91,6 @@ class RedisEventLog:
         self._keep_signal = Script(client, "keep_signal", "errors", "run_commands")
         self._acknowledge_script = Script(client, "acknowledge", "errors", "run_commands")
         self._streams_health = StreamHealth(client, self._keys)
-        self._read_size = ReadSize()
         self.next_timer_s: float | None = None
         self.has_secrets = False
         self.reads_starts = True
@@ -98,6 +98,7 @@ class RedisEventLog:
         self._own_streams = own_streams or OwnStreams(self._keys)
         self._own_streams.partitions = range(self._keys.partitions)
         self._streams = self._keys.streams(self._keys.partitions)
+        self._read_size = ReadSize(len(self._streams), quiet_count)
 
     # ---- reading
 
@@ -145,7 +146,7 @@ class RedisEventLog:
             for entry_id, fields in entries
             if fields
         ]
-        self._read_size.adapt(deliveries, len(wanted))
+        self._read_size.adapt(deliveries)
         return deliveries
 
     def read_unfinished(self, count: int) -> Iterator[list[Delivery]]:

@@ -18,19 +18,18 @@ MAX_BYTES = 1024 * 1024
 
 
 class ReadSize:
-    def __init__(self) -> None:
-        self._count = 1
+    def __init__(self, streams: int = 1, quiet_count: int = QUIET_COUNT) -> None:
+        self._quiet_count = self._count = max(quiet_count // streams, 1)
 
     def limit(self, count: int) -> int:
         """How many entries of each stream the next read asks for, at most `count`."""
         return min(count, self._count)
 
-    def adapt(self, found: Sequence[Delivery], streams: int = 1) -> None:
-        """Choose the size of the next read of this many streams by what the last one has found."""
+    def adapt(self, found: Sequence[Delivery]) -> None:
+        """Choose the size of the next read by what the last one has found."""
         most = max(Counter(delivery.ref.stream for delivery in found).values(), default=0)
         size = sum(delivery.size for delivery in found)
         if size > MAX_BYTES:
             self._count = max(most * MAX_BYTES // size, 1)
         else:
-            quiet = max(QUIET_COUNT // max(streams, 1), 1)
-            self._count = max(2 * most, min(2 * self._count, quiet))
+            self._count = max(2 * most, min(2 * self._count, self._quiet_count))

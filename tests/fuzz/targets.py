@@ -35,6 +35,7 @@ from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.event_codec import START_FIELDS, read_event
 from orchestrator.redis_rq.job_codec import RUN_STEP, read_payload
 from orchestrator.redis_rq.json_codec import dumps
+from orchestrator.redis_rq.read_size import QUIET_COUNT
 from orchestrator.worker.executors.lookup import Executors
 from orchestrator.worker.harness import Harness
 from worlds.documents import Json
@@ -355,7 +356,7 @@ def fake_world() -> Iterator[RedisWorld]:
 
 @contextmanager
 def world_on(url: str) -> Iterator[RedisWorld]:
-    world = RedisWorld(lambda: connect(url))
+    world = RedisWorld(lambda: connect(url), quiet_count=QUIET_COUNT)
     world.client.flushall()
     try:
         yield world

@@ -40,6 +40,7 @@ from worlds.documents import Json
 from worlds.waiting import in_thread
 
 MAX_ROUNDS = 2_000
+WHOLE_BATCH = 10_000
 
 
 class RedisWorld:
@@ -51,8 +52,11 @@ class RedisWorld:
         retention_s: int = RETENTION_S,
         routes: TagRoutes | None = None,
         max_queued: int = MAX_QUEUED,
+        quiet_count: int = WHOLE_BATCH,
     ) -> None:
-        self.max_queued = max_queued
+        """`quiet_count` is how many events a coordinator reads after a quiet time: here usually all, so that
+        one turn of a test handles all that it has sent."""
+        self.max_queued, self.quiet_count = max_queued, quiet_count
         self._connect, self._clients = connect, list[Client]()
         self.keys, self.grace_ms, self.retention_s = keys or Keys(), grace_ms, retention_s
         self.routes = routes or TagRoutes()
@@ -88,6 +92,7 @@ class RedisWorld:
             lease_recovery_s,
             self.max_queued,
             own_streams,
+            self.quiet_count,
         )
 
     def coordinator(
