@@ -22,8 +22,8 @@ from simulation.small_redis import SmallRedis
 from simulation.surroundings import TIMED
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = count(125, 2_000)
-CHUNK = 125
+SEEDS = count(80, 2_000)
+CHUNK = 80
 
 
 def played(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:

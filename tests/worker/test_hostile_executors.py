@@ -321,7 +321,7 @@ SABOTAGE = {
 }
 
 
-@pytest.mark.parametrize("worker", [*WORKERS, FRESH])
+@pytest.mark.parametrize("worker", [*WORKERS, pytest.param(FRESH, marks=pytest.mark.full)])
 @pytest.mark.parametrize("what", SABOTAGE)
 def test_a_step_that_patches_the_worker_affects_only_its_own_process(
     worker: str, what: str, tmp_path: Path

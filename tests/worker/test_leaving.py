@@ -201,7 +201,12 @@ def test_an_idle_worker_says_that_no_step_is_running(system: System) -> None:
 @pytest.mark.slow
 @OURS
 @pytest.mark.parametrize(
-    ("fn", "size"), [("waits", 1), ("waits", 3_000_000), ("logs", 1)], ids=["small", "large", "with log"]
+    ("fn", "size"),
+    [
+        pytest.param("waits", 1, id="small"),
+        pytest.param("waits", 3_000_000, id="large", marks=pytest.mark.full),
+        pytest.param("logs", 1, id="with log", marks=pytest.mark.full),
+    ],
 )
 def test_without_redis_it_gives_up_an_unpublished_result_and_the_step_runs_again(
     system: System, make: Make, fn: str, size: int
