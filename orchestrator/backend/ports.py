@@ -6,7 +6,7 @@ test suite runs on all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, runtime_checkable
@@ -301,14 +301,18 @@ class EventLog(Protocol):
         """New events; waits up to `block_ms` for the first of them."""
         ...
 
-    def read_unfinished(self, count: int) -> Iterable[list[Delivery]]:
+    def read_unfinished(self, count: int, held: Container[EventRef] = ()) -> Iterable[list[Delivery]]:
         """Events that this coordinator has read and not acknowledged, in batches like those of `reclaim`;
-        `count` are looked up at a time."""
+        `count` are looked up at a time. Those that it still holds are left out: they are not delivered again,
+        and so not counted."""
         ...
 
-    def reclaim(self, min_idle_ms: int, count: int) -> Iterable[list[Delivery]]:
+    def reclaim(
+        self, min_idle_ms: int, count: int, held: Container[EventRef] = ()
+    ) -> Iterable[list[Delivery]]:
         """Take over events that another coordinator read long ago and never acknowledged, up to `count` at a
-        time, each when it is its turn. An event that may have killed a coordinator is delivered alone."""
+        time, each when it is its turn. An event that may have killed a coordinator is delivered alone. Those
+        that this coordinator still holds are left out."""
         ...
 
     def renew(self, deliveries: Sequence[Delivery], min_idle_ms: int) -> None:

@@ -204,7 +204,8 @@ class Coordinator:
         self._backend.drop_cached_records()
         self._log.open()
         self._sweeps.run()
-        self._handle_for_a_while(self._log.read_unfinished(self._options.batch))
+        waiting = self._starts.waiting
+        self._handle_for_a_while(self._log.read_unfinished(self._options.batch, waiting))
 
     def _close(self) -> None:
         self._starts.waiting.close()
@@ -215,7 +216,8 @@ class Coordinator:
 
     def _reclaim(self) -> None:
         """Take over events of a coordinator that died."""
-        self._handle_for_a_while(self._log.reclaim(self._options.reclaim_after_ms, self._options.batch))
+        after_ms, waiting = self._options.reclaim_after_ms, self._starts.waiting
+        self._handle_for_a_while(self._log.reclaim(after_ms, self._options.batch, waiting))
 
     def _handle_for_a_while(self, batches: Iterable[Sequence[Delivery]]) -> None:
         """Handle batches of old events for a limited time, because new events wait meanwhile. A batch that is
@@ -307,7 +309,7 @@ class Coordinator:
         starts: list[Delivery] = []
         others: list[Delivery] = []
         for delivery in deliveries:
-            if delivery in self._starts.waiting:
+            if delivery.ref in self._starts.waiting:
                 continue  # it was delivered again, after an outage
             if delivery.delivery_count > self._options.max_deliveries:
                 self._commits.reject_undeliverable(

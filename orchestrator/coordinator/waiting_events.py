@@ -100,8 +100,8 @@ class WaitingEvents:
         self._results: dict[LargeDocument, Checked] = {}
         self._current: tuple[LargeDocument, Checked] | None = None
 
-    def __contains__(self, delivery: Delivery) -> bool:
-        return delivery.ref in self._kept or delivery.ref in self._parked
+    def __contains__(self, ref: object) -> bool:
+        return ref in self._kept or ref in self._parked
 
     def add(self, delivery: Delivery, document: LargeDocument) -> None:
         """Let an event wait for its document."""

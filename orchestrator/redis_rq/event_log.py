@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -149,13 +149,13 @@ class RedisEventLog:
         self._read_size.adapt(deliveries)
         return deliveries
 
-    def read_unfinished(self, count: int) -> Iterator[list[Delivery]]:
+    def read_unfinished(self, count: int, held: Container[EventRef] = ()) -> Iterator[list[Delivery]]:
         """Events that this coordinator has read and not acknowledged: it handles them first after an
         outage."""
         for stream in self._streams:
             after = "-"
             while entries := self._pending(stream, after, count):
-                yield from self._claim_in_batches([(stream, entries)], 0)
+                yield from self._claim_in_batches([(stream, entries)], 0, held)
                 after = f"({entries[-1]['message_id']}"
 
     def _pending(self, stream: str, after: str, count: int) -> list[Any]:
@@ -166,7 +166,9 @@ class RedisEventLog:
             return found
         return []
 
-    def reclaim(self, min_idle_ms: int, count: int) -> Iterator[list[Delivery]]:
+    def reclaim(
+        self, min_idle_ms: int, count: int, held: Container[EventRef] = ()
+    ) -> Iterator[list[Delivery]]:
         """Take over events that were read long ago and not acknowledged: their coordinator is gone."""
         with translate_errors(), self._client.pipeline(transaction=False) as pipe:
             for stream in self._streams:
@@ -174,16 +176,17 @@ class RedisEventLog:
             pending: list[Any] = pipe.execute(raise_on_error=False)
         found = zip(self._streams, pending, strict=True)
         readable = [one for one in found if not isinstance(one[1], Exception)]
-        yield from self._claim_in_batches(readable, min_idle_ms)
+        yield from self._claim_in_batches(readable, min_idle_ms, held)
 
     def _claim_in_batches(
-        self, pending: Sequence[tuple[str, list[Any]]], min_idle_ms: int
+        self, pending: Sequence[tuple[str, list[Any]]], min_idle_ms: int, held: Container[EventRef]
     ) -> Iterator[list[Delivery]]:
         """Claim each batch when it is asked for: only then it counts as delivered once more. Events that were
         delivered once form batches per stream. The others follow, each alone: one of them may have killed its
         coordinator, and the rest must not die with it."""
         suspects: list[tuple[str, Any]] = []
-        for stream, entries in pending:
+        for stream, found_entries in pending:
+            entries = [one for one in found_entries if EventRef(stream, one["message_id"]) not in held]
             trusted = [entry for entry in entries if entry["times_delivered"] < SUSPECT_AFTER_DELIVERIES]
             suspects += [
                 (stream, entry) for entry in entries if entry["times_delivered"] >= SUSPECT_AFTER_DELIVERIES
