@@ -55,6 +55,8 @@ HOLDS_A_SIGNAL = 0.25
 """How often the coordinator that has read a signal pauses, so that another one reclaims it and both have
 it."""
 MOST_KILLS = 8
+MOST_SCRIPT_ERRORS = 6
+"""With more, all of them may hit the same event, and it would be delivered too often."""
 MOST_FAULTS = 40
 
 
@@ -135,6 +137,7 @@ class Faults:
     def error_in_script(self) -> int | None:
         """Which of the writes of a script has an error; None for none."""
         is_due = self._draw.random() < self._in_scripts_rate and self.allows("script error")
+        is_due = is_due and self.counts["script error"] < MOST_SCRIPT_ERRORS
         return self._draw.choice([0, 0, 1, 2, 3, 5, 8]) if is_due else None
 
     def _drawn(self, weight: int = 1) -> str | None:
