@@ -244,7 +244,13 @@ class ExecutionDriver:
             self._add_children(one)
         self.deliver_events()
         for child in list(self.children):
-            self.decide(child, self.backend.find_lost_dispatches)
+            self.decide(child, self.find_lost_and_due)
+
+    def find_lost_and_due(self, record: WorkflowRecord) -> list[StepEvent]:
+        """The lost dispatches and the due timers of an execution. Its deadlines may have passed while no
+        process ran it, so that these are applied before a job is taken."""
+        lost = self.backend.find_lost_dispatches(record)
+        return [*lost, *due_timer_events(record, self.backend.clock())]
 
     def _add_children(self, weid: str) -> None:
         """Find the children of an execution, also those of earlier runs: they may have to compensate."""

@@ -87,7 +87,7 @@ class Workflow:
         worker = worker if worker is not None else self._default_worker()
         driver = ExecutionDriver(self.backend, self.id)
         driver.take_over()
-        decision = self._decide(self.backend.find_lost_dispatches, driver)
+        decision = self._decide(driver.find_lost_and_due, driver)
         pause_s = FIRST_PAUSE_S
         while not isinstance(decision, _FINAL) or driver.children:
             results: list[ResultEvent] = []

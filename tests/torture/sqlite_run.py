@@ -117,7 +117,7 @@ class _SqliteTorture:
         while time.monotonic() < until:
             if time.monotonic() >= next_fault_at:
                 self._inject_fault()
-                next_fault_at = time.monotonic() + self._faults.uniform(0.1, 2.0)
+                next_fault_at = time.monotonic() + self._faults.uniform(0.2, 3.0)
             self._keep_going()
             if sum(self._open().values()) < MAX_OPEN:
                 self._plan()

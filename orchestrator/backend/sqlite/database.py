@@ -249,9 +249,10 @@ def _add_columns(db: sqlite3.Connection) -> None:
     is_old = False
     for table, columns in _ADDED_COLUMNS.items():
         present = {row["name"] for row in db.execute(f"PRAGMA table_info({table})")}
-        for name in columns.keys() - present:
-            db.execute(f"ALTER TABLE {table} ADD COLUMN {name} {columns[name]}")
-            is_old = True
+        for name, kind in columns.items():
+            if name not in present:
+                db.execute(f"ALTER TABLE {table} ADD COLUMN {name} {kind}")
+                is_old = True
     if is_old:
         delete_unwanted_tasks(db)
 
