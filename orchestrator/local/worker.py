@@ -29,7 +29,7 @@ from orchestrator.backend.payloads import (
     load_job_inputs,
     store_large_output,
 )
-from orchestrator.backend.ports import LeasedRunner, Runner, StepLogStore, Store
+from orchestrator.backend.ports import Runner, StepLogStore, Store
 from orchestrator.backend.results import as_result_runner
 from orchestrator.invocation.invoke import Call, ExecutorFunctions, Failure, Result, invoke
 from orchestrator.invocation.parameters import build_context
@@ -63,13 +63,7 @@ class InProcessWorker:
 
     def run(self, workflow_execution_id: str | None = None) -> None:
         """Run every job that is pending now, of any execution, in the order of dispatch."""
-        if isinstance(self._runner, LeasedRunner):
-            while jobs := self._runner.take_jobs(1):  # its lease must not expire while another job runs
-                self._run_jobs(jobs)
-        else:
-            self._run_jobs(self._runner.take_pending_jobs())
-
-    def _run_jobs(self, jobs: list[DispatchJob]) -> None:
+        jobs = self._runner.take_pending_jobs()
         for position, job in enumerate(jobs):
             try:
                 self._runner.submit(self._run_job(job))

@@ -21,8 +21,8 @@ from orchestrator.local.worker import InProcessWorker
 from worlds.records import record, spec
 
 OLD_FILE = Path(__file__).parents[1] / "fixtures" / "sqlite-0.1.1.sql"
-"""A file of release 0.1.1 in the middle of an execution, as iterdump() of sqlite3 writes it: of the steps after
-`done`, one has a result, one was taken, and one is pending."""
+"""A file of release 0.1.1 in the middle of an execution, as iterdump() of sqlite3 writes it: of the steps
+after `done`, one has a result, one was taken, and one is pending."""
 
 
 def restore_old_file(path: Path) -> None:

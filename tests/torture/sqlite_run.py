@@ -1,4 +1,4 @@
-"""One torture run on a SQLite file: processes that are killed and stopped for some minutes, and the checks."""
+"""One torture run on a SQLite file: processes that are killed for some minutes, and the checks."""
 
 from __future__ import annotations
 

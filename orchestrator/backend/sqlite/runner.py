@@ -51,8 +51,8 @@ class SqliteRunner:
     # ---- for the driver
 
     def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> ResultPairs:
-        """Add a row for each job that its record still waits for. A job that is already dispatched stays as it
-        is; the job of an earlier execution with the same id is deleted."""
+        """Add a row for each job that its record still waits for. A job that is already dispatched stays as
+        it is; the job of an earlier execution with the same id is deleted."""
         now = iso(self._clock())
         with self._db.write_transaction() as db:
             wanted = [job for job in jobs if is_wanted(db, job.workflow_execution_id, job.step_id, job.token)]
@@ -163,8 +163,9 @@ class SqliteRunner:
         now = iso(self._clock())
         with self._db.write_transaction() as db:
             db.executemany(
-                "UPDATE tasks SET status = 'PENDING', worker = NULL, started_at = NULL, lease_until_ms = NULL,"
-                " deadline_ms = NULL, updated_at = ? WHERE task_key = ? AND token = ? AND status = 'STARTED'",
+                "UPDATE tasks SET status = 'PENDING', worker = NULL, started_at = NULL,"
+                " lease_until_ms = NULL, deadline_ms = NULL, updated_at = ?"
+                " WHERE task_key = ? AND token = ? AND status = 'STARTED'",
                 [(now, _key(job), job.token) for job in jobs],
             )
         for job in jobs:

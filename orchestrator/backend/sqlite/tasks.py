@@ -1,7 +1,8 @@
 """The table `tasks` as the store and the runner of one file see it.
 
-If the file also has the records, a row is wanted only while its unit is in progress under its token. So a commit
-deletes the rows of the dispatches that it ends, and the runner adds no row that its record does not wait for.
+If the file also has the records, a row is wanted only while its unit is in progress under its token. So a
+commit deletes the rows of the dispatches that it ends, and the runner adds no row that its record does not
+wait for.
 """
 
 from __future__ import annotations
