@@ -43,6 +43,7 @@ from orchestrator.backend.payloads import MemoryPayloads, find_payloads, store_l
 from orchestrator.backend.ports import (
     Commit,
     Committed,
+    LeasedRunner,
     Runner,
     SharedStateStore,
     StepLogStore,
@@ -345,8 +346,15 @@ class Backend(RunfoxMethods):
         return self.runner.gather(workflow_execution_id)
 
     def results(self, workflow_execution_id: str) -> list[ResultEvent]:
-        """The results that gather() returns, with error, run_id, attempt and token."""
+        """The results that gather() returns, with error, run_id, attempt and token. A LeasedRunner returns
+        them again until they are acknowledged."""
         return self.runner.results(workflow_execution_id)
+
+    def acknowledge(self, results: Sequence[ResultEvent]) -> None:
+        """Delete results of results() that are applied or dropped, after the commit. Does nothing if the
+        runner returns each result once."""
+        if results and isinstance(self.runner, LeasedRunner):
+            self.runner.acknowledge(results)
 
     def list_pending_jobs(self) -> list[DispatchJob]:
         return self.runner.list_pending_jobs()
@@ -364,14 +372,19 @@ class Backend(RunfoxMethods):
         self._undelivered.update(job.token for job in jobs)
 
     def find_lost_dispatches(self, record: WorkflowRecord) -> list[LostEvent]:
-        """A LostEvent for each dispatch that will never have a result: the runner does not have it, and its
-        process died before this one started or it never reached the runner."""
+        """A LostEvent for each dispatch that will never have a result: the runner does not have it.
+
+        A LeasedRunner may not have it yet, because another process is between the commit and the dispatch:
+        it is lost after `lease_s`. Without leases it is lost if its process died before this one started.
+        """
         held_tokens = (
             self.runner.held_tokens(record.workflow_execution_id) if record.readiness.in_flight else None
         )
         if held_tokens is None:
             return []
-        reason = "its process ended before its result was written"
+        before, reason = self._began_at, "its process ended before its result was written"
+        if isinstance(self.runner, LeasedRunner):
+            before, reason = iso(self.clock() - round(self.runner.lease_s * 1000)), "its lease has expired"
         return [
             LostEvent(record.workflow_execution_id, step_id, step.run_id, step.attempt, step.token, reason)
             for step_id, step in record.units()
@@ -379,7 +392,7 @@ class Backend(RunfoxMethods):
             and step.token is not None
             and step.token not in held_tokens
             if step.child is None
-            if step.token in self._undelivered or (step.dispatched_at or "") < self._began_at
+            if step.token in self._undelivered or (step.dispatched_at or "") < before
         ]
 
     # ---- keys

@@ -22,7 +22,8 @@ class ResultRunner(Runner, Protocol):
         ...
 
     def results(self, workflow_execution_id: str) -> list[ResultEvent]:
-        """The results that gather() returns, complete. Never waits; returns each result once."""
+        """The results that gather() returns, complete. Never waits; returns each result once, or, by a
+        LeasedRunner, until it is acknowledged."""
         ...
 
     def held_tokens(self, workflow_execution_id: str) -> set[str] | None:

@@ -33,10 +33,11 @@ from orchestrator.application.spec.validation import check_inputs
 from orchestrator.application.values.unit_id import WEBHOOK_UNIT
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.conflicts import ExecutionIdConflict, resolve_conflict
-from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
+from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef, LeasedRunner
 from orchestrator.backend.results import as_results
 
 MAX_TRIES = 100
+SWEEPS_PER_LEASE = 3
 
 _R = TypeVar("_R")
 DecideFunction = Callable[[WorkflowRecord], tuple[Changes, _R]]
@@ -55,6 +56,7 @@ class ExecutionDriver:
         self._members = {weid: weid for weid in driven}
         self.children: dict[str, None] = {}
         self.pending_webhooks: dict[str, None] = {}
+        self._next_sweep_ms = 0
 
     def commit(self, weid: str, decide_upon: DecideFunction[_R], ref: EventRef | None = None) -> _R | None:
         """Decide and commit, and repeat when another process committed first. `ref` is the event that this
@@ -216,7 +218,7 @@ class ExecutionDriver:
 
     def _advance(self, child: str) -> int:
         """Apply the results and the due timers of an execution; returns their number."""
-        results: list[StepEvent] = list(self.backend.results(child))
+        results = self.backend.results(child)
         due: list[StepEvent] = []
 
         def events_for(record: WorkflowRecord) -> list[StepEvent]:
@@ -225,7 +227,16 @@ class ExecutionDriver:
 
         if isinstance(self.decide(child, events_for), Complete | Halt | Failed | Cancelled):
             self.children.pop(child, None)
+        self.backend.acknowledge(results)
         return len(results) + len(due)
+
+    def is_sweep_due(self) -> bool:
+        """Whether leases must be checked again, and children looked for that another process has started."""
+        runner, now_ms = self.backend.runner, self.backend.clock()
+        if not isinstance(runner, LeasedRunner) or now_ms < self._next_sweep_ms:
+            return False
+        self._next_sweep_ms = now_ms + round(runner.lease_s * 1000 / SWEEPS_PER_LEASE)
+        return True
 
     def take_over(self) -> None:
         """Continue where another process ended: with its children, undelivered events and lost jobs."""
@@ -233,7 +244,13 @@ class ExecutionDriver:
             self._add_children(one)
         self.deliver_events()
         for child in list(self.children):
-            self.decide(child, self.backend.find_lost_dispatches)
+            self.decide(child, self.find_lost_and_due)
+
+    def find_lost_and_due(self, record: WorkflowRecord) -> list[StepEvent]:
+        """The lost dispatches and the due timers of an execution. Its deadlines may have passed while no
+        process ran it, so that these are applied before a job is taken."""
+        lost = self.backend.find_lost_dispatches(record)
+        return [*lost, *due_timer_events(record, self.backend.clock())]
 
     def _add_children(self, weid: str) -> None:
         """Find the children of an execution, also those of earlier runs: they may have to compensate."""

@@ -87,7 +87,7 @@ class Workflow:
         worker = worker if worker is not None else self._default_worker()
         driver = ExecutionDriver(self.backend, self.id)
         driver.take_over()
-        decision = self._decide(self.backend.find_lost_dispatches, driver)
+        decision = self._decide(driver.find_lost_and_due, driver)
         pause_s = FIRST_PAUSE_S
         while not isinstance(decision, _FINAL) or driver.children:
             results: list[ResultEvent] = []
@@ -96,13 +96,18 @@ class Workflow:
             if worker is not None:
                 for one in (self.id, *driver.children):
                     worker.run(one)
-            results += self.backend.results(self.id)
+            found = self.backend.results(self.id)
+            results += found
             if driver.run_once() or results:
                 pause_s = FIRST_PAUSE_S
             else:
                 pause_s = min(pause_s * 2, self.backend.poll_interval)
                 time.sleep(pause_s)
-            decision = self._decide(partial(self._with_due, results), driver)
+            is_sweep = driver.is_sweep_due()
+            if is_sweep:
+                driver.take_over()
+            decision = self._decide(partial(self._with_due, results, is_sweep), driver)
+            self.backend.acknowledge(found)
         driver.deliver_events()  # to the parent, or to the next waiter for a slot
         self._attempt_webhooks(driver, worker)
         ended = isolate_decision(decision)
@@ -193,8 +198,11 @@ class Workflow:
         while driver.deliver_events():
             pass  # to its children, and to their children
 
-    def _with_due(self, results: list[ResultEvent], record: WorkflowRecord) -> list[StepEvent]:
-        return [*results, *self._due(record)]
+    def _with_due(
+        self, results: list[ResultEvent], is_sweep: bool, record: WorkflowRecord
+    ) -> list[StepEvent]:
+        lost = self.backend.find_lost_dispatches(record) if is_sweep else []
+        return [*results, *self._due(record), *lost]
 
     def _due(self, record: WorkflowRecord) -> list[StepEvent]:
         return due_timer_events(record, self.backend.clock())

@@ -12,6 +12,7 @@ import pytest
 from backend.port_implementations import RUNNERS
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import ResultEvent, make_failure
+from orchestrator.backend.ports import LeasedRunner
 from orchestrator.backend.results import ResultRunner
 
 W = "w#e1"
@@ -36,6 +37,16 @@ def job(step_id: str = "a", run_id: int = 0, weid: str = W, **keys: Any) -> Disp
 def answer(one: DispatchJob, output: Any = None, error: dict[str, Any] | None = None) -> ResultEvent:
     weid, step_id = one.workflow_execution_id, one.step_id
     return ResultEvent(weid, step_id, output, error, one.run_id, one.attempt, one.token, "host", "2026-01-01")
+
+
+def take_results(runner: ResultRunner, weid: str = W) -> list[ResultEvent]:
+    """The results, as a driver takes them: a runner with leases returns them until they are acknowledged."""
+    results = runner.results(weid)
+    if isinstance(runner, LeasedRunner):
+        assert runner.results(weid) == results
+        runner.acknowledge(results)
+    assert runner.results(weid) == []
+    return results
 
 
 def test_gather_answers_at_once_and_has_nothing_yet(runner: ResultRunner) -> None:
@@ -125,7 +136,7 @@ def test_a_result_carries_all_that_fences_it(runner: ResultRunner) -> None:
     [taken] = runner.take_pending_jobs()
     runner.submit(answer(taken, {"n": [1, {"ž": None}]}))
 
-    [result] = runner.results(W)
+    [result] = take_results(runner)
 
     assert result == answer(job(run_id=3, attempt=2, token="t"), {"n": [1, {"ž": None}]})
 
@@ -136,7 +147,7 @@ def test_a_job_given_with_a_result_names_the_dispatch(runner: ResultRunner) -> N
 
     runner.submit_work_result(W, "a", {"n": 1}, first)
 
-    [result] = runner.results(W)
+    [result] = take_results(runner)
     assert (result.run_id, result.token, result.output) == (1, "a-1", {"n": 1})
 
 
@@ -146,7 +157,7 @@ def test_an_error_arrives_as_an_error_and_in_a_pair_as_an_output(runner: ResultR
     first, second = runner.take_pending_jobs()
     runner.submit(answer(first, error=error))
 
-    assert [(one.output, one.error) for one in runner.results(W)] == [(None, error)]
+    assert [(one.output, one.error) for one in take_results(runner)] == [(None, error)]
 
     runner.submit(answer(second, error=error))
     assert runner.gather(W) == [("b", {"ok": False, "error": "boom"})]
@@ -163,7 +174,7 @@ def test_an_output_that_looks_like_an_error_is_an_output(runner: ResultRunner) -
 def test_an_output_that_is_not_json_is_a_failure(runner: ResultRunner) -> None:
     runner.submit_work_result(W, "a", {"when": object()})
 
-    [result] = runner.results(W)
+    [result] = take_results(runner)
     assert result.error is not None
     assert result.error["kind"] == "bad_output"
 
@@ -242,7 +253,7 @@ def test_the_runner_holds_what_is_pending_or_finished_of_one_execution(runner: R
 
     assert runner.held_tokens(W) == {"a-0", "b-0"}
 
-    runner.results(W)
+    take_results(runner)
     assert runner.held_tokens(W) == {"a-0"}
 
 

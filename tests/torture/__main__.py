@@ -11,7 +11,8 @@ import sys
 from torture.fleet import ROLES
 from torture.nemesis import Nemesis
 from torture.partition import is_possible, partition
-from torture.run import PROCESSES, torture
+from torture.run import PROCESSES, Report, torture
+from torture.sqlite_run import SqliteReport, torture_sqlite
 
 
 def main() -> int:
@@ -20,8 +21,11 @@ def main() -> int:
     if arguments.partition is not None:
         return _partition(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
-    processes = arguments.processes or PROCESSES[arguments.workers]
-    report = torture(arguments.minutes, seed, processes, arguments.appendfsync, arguments.fault)
+    if arguments.sqlite:
+        report: Report | SqliteReport = torture_sqlite(arguments.minutes, seed)
+    else:
+        processes = arguments.processes or PROCESSES[arguments.workers]
+        report = torture(arguments.minutes, seed, processes, arguments.appendfsync, arguments.fault)
     print(json.dumps(report.as_dict()) if arguments.json else "\n".join(report.lines()))
     return 1 if report.broken else 0
 
@@ -42,6 +46,9 @@ def options() -> argparse.ArgumentParser:
     )
     parser.add_argument("--minutes", type=float, default=1.0, help="duration of the faults (default: 1)")
     parser.add_argument("--seed", type=int, help="seed of the faults (default: random)")
+    parser.add_argument(
+        "--sqlite", action="store_true", help="instead, kill processes that work on one SQLite file"
+    )
     parser.add_argument("--workers", choices=sorted(PROCESSES), default="mixed", help="kinds of workers")
     parser.add_argument(
         "--processes",

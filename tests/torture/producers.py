@@ -65,6 +65,16 @@ class Outages:
         return not self.forgets or not any(0 <= at - answered_at < LOSS_WINDOW_S for at in self.at)
 
 
+def draw_start(rng: random.Random, number: int) -> Sent:
+    """Draw a start that was not sent yet."""
+    kind = rng.choice(list(KINDS.values()))
+    ms = rng.choice([0, 0, 10, 50, 200, 200, 1500])
+    inputs: Json = {"n": rng.randint(1, 1_000), "ms": ms}
+    if kind.name == "map":
+        inputs["list"] = [rng.randint(0, 9) for _ in range(rng.randint(0, 6))]
+    return Sent(f"{kind.name}-{number}", kind, inputs)
+
+
 class Producers:
     """One thread starts executions until it is stopped, and another one sends signals to those that wait."""
 
@@ -92,19 +102,11 @@ class Producers:
         self._is_prompting_over.set()
         self._threads[1].join()
 
-    def draw(self) -> Sent:
-        rng, kind = self._rng, self._rng.choice(list(KINDS.values()))
-        ms = rng.choice([0, 0, 10, 50, 200, 200, 1500])
-        inputs: Json = {"n": rng.randint(1, 1_000), "ms": ms}
-        if kind.name == "map":
-            inputs["list"] = [rng.randint(0, 9) for _ in range(rng.randint(0, 6))]
-        return Sent(f"{kind.name}-{len(self.sent)}", kind, inputs)
-
     def _produce(self, client: Client) -> None:
         while not self._is_over.is_set():
             if self._rng.random() < SCHEDULES_PER_START:
                 self._schedule(client)
-            sent = self.draw()
+            sent = draw_start(self._rng, len(self.sent))
             twice = self._rng.random() < 0.2
             self.sent.append(sent)
             while sent.answered_at is None:

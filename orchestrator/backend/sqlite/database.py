@@ -6,7 +6,8 @@ steps      workflow_execution_id, step_id, status, record           steps that d
 state      workflow_execution_id, key, value
 history    workflow_execution_id, entry
 lines      workflow_execution_id, number, step_id, run_id, attempt, at, text   the step log
-tasks      task_key, status, op, inputs, output, error ...          one row per dispatch, of the runner
+tasks      task_key, status, op, inputs, output, error ...          one row per dispatch, of the runner, until
+                                                                    its result is committed
 names      name, workflow_id                                        registered workflows
 posts      id, at_ms, event                                         events from one execution to another
 places     key, workflow_execution_id, step_id, token ...           holders and waiters of concurrency keys
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,9 +31,13 @@ from pathlib import Path
 from threading import Lock
 
 from orchestrator.application.errors import StoreError
+from orchestrator.backend.sqlite.tasks import delete_unwanted_tasks
 
 SCHEMA_VERSION = 1
+"""The version of a file that this release reads. It stays the same when a table gets a column that earlier
+releases can ignore: they keep working on the file. `_ADDED_COLUMNS` lists such columns."""
 BUSY_TIMEOUT_S = 30.0
+_PREPARE_PAUSE_S = 0.05
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS specs (workflow_id TEXT PRIMARY KEY, document TEXT NOT NULL) WITHOUT ROWID;
@@ -86,7 +92,9 @@ CREATE TABLE IF NOT EXISTS tasks (
     token                 TEXT,
     job                   TEXT NOT NULL,
     worker                TEXT,
-    started_at            TEXT
+    started_at            TEXT,
+    lease_until_ms        INTEGER,
+    deadline_ms           INTEGER
 );
 CREATE INDEX IF NOT EXISTS tasks_of ON tasks (workflow_execution_id, status);
 CREATE INDEX IF NOT EXISTS tasks_in ON tasks (status);
@@ -115,6 +123,20 @@ CREATE TABLE IF NOT EXISTS payloads (id TEXT PRIMARY KEY, data BLOB NOT NULL);
 """
 
 
+_ADDED_COLUMNS = {"tasks": {"lease_until_ms": "INTEGER", "deadline_ms": "INTEGER"}}
+"""Columns that files of release 0.1.1 do not have."""
+
+_CAUSES = {
+    "SQLITE_BUSY": f"another process has locked the file for more than {BUSY_TIMEOUT_S:g} s",
+    "SQLITE_FULL": "the disk is full; nothing of this change was written",
+    "SQLITE_READONLY": "the file or its folder is read-only",
+    "SQLITE_CORRUPT": "the file is damaged; restore it from a backup",
+    "SQLITE_NOTADB": "this is not a SQLite file; use another one",
+    "SQLITE_CANTOPEN": "the file cannot be opened; check that its folder exists, and its permissions",
+    "SQLITE_IOERR": "the disk cannot be read or written",
+}
+"""What an error of SQLite means, by the beginning of its name."""
+
 _of_parents: list[list[sqlite3.Connection]] = []
 """Connections of the processes that this one was forked from. It keeps them as they are."""
 
@@ -128,8 +150,7 @@ class Database:
         self._pid, self._lock = os.getpid(), Lock()
         # Python 3.13 warns about connections that are never closed: a dropped database closes its own.
         self._close_idle = weakref.finalize(self, _close_all, self._idle, self._pid)
-        with self._borrow() as db:
-            self._prepare(db)
+        self._prepare()
 
     def close(self) -> None:
         with self._lock:
@@ -143,7 +164,7 @@ class Database:
             try:
                 yield db
             finally:
-                db.execute("ROLLBACK")
+                _roll_back(db)
 
     @contextmanager
     def write_transaction(self) -> Iterator[sqlite3.Connection]:
@@ -154,8 +175,7 @@ class Database:
                 yield db
                 db.execute("COMMIT")
             except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
+                _roll_back(db)
                 raise
 
     @contextmanager
@@ -168,7 +188,7 @@ class Database:
                 with self._lock:
                     self._idle.append(connection)
         except sqlite3.Error as error:
-            raise StoreError(f"{self._path}: {error}") from error
+            raise StoreError(f"{self._path}: {_describe(error)}") from error
 
     def _open(self) -> sqlite3.Connection:
         """An idle connection, or a new one."""
@@ -192,10 +212,11 @@ class Database:
         connection.execute("PRAGMA synchronous = NORMAL")
         return connection
 
-    def _prepare(self, db: sqlite3.Connection) -> None:
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("BEGIN IMMEDIATE")
-        try:
+    def _prepare(self) -> None:
+        """Create or check the tables."""
+        with self._borrow() as db:
+            _set_wal_mode(db)
+        with self.write_transaction() as db:
             found = db.execute("PRAGMA user_version").fetchone()[0]
             if found not in (0, SCHEMA_VERSION):
                 raise StoreError(
@@ -205,9 +226,48 @@ class Database:
                 raise StoreError(f"{self._path} is a database of another program: use another file")
             for statement in _TABLES.split(";"):
                 db.execute(statement)
+            _add_columns(db)
             db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        finally:
-            db.execute("COMMIT")
+
+
+def _set_wal_mode(db: sqlite3.Connection) -> None:
+    """Set the WAL mode, once for all connections. SQLite does not wait for another process that does the
+    same, or that recovers the file, so this waits."""
+    until = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > until:
+                raise
+        time.sleep(_PREPARE_PAUSE_S)
+
+
+def _add_columns(db: sqlite3.Connection) -> None:
+    """Add the columns that a file of an earlier release does not have."""
+    is_old = False
+    for table, columns in _ADDED_COLUMNS.items():
+        present = {row["name"] for row in db.execute(f"PRAGMA table_info({table})")}
+        for name, kind in columns.items():
+            if name not in present:
+                db.execute(f"ALTER TABLE {table} ADD COLUMN {name} {kind}")
+                is_old = True
+    if is_old:
+        delete_unwanted_tasks(db)
+
+
+def _roll_back(db: sqlite3.Connection) -> None:
+    """Roll back, unless SQLite has done so itself after an error."""
+    if db.in_transaction:
+        db.execute("ROLLBACK")
+
+
+def _describe(error: sqlite3.Error) -> str:
+    """The cause of an error, in words that say what to do, and SQLite's own words."""
+    name = getattr(error, "sqlite_errorname", None) or ""
+    cause = next((text for code, text in _CAUSES.items() if name.startswith(code)), None)
+    return str(error) if cause is None else f"{cause} ({error})"
 
 
 def _close_all(connections: list[sqlite3.Connection], pid: int) -> None:

@@ -30,6 +30,7 @@ from orchestrator.backend.shared_state import (
     scope_owner,
 )
 from orchestrator.backend.sqlite.database import Database
+from orchestrator.backend.sqlite.tasks import find_awaited
 
 LoadSpec = Callable[[sqlite3.Connection, str], LoadedSpec]
 PinSpec = Callable[[sqlite3.Connection, LoadedSpec], bool]
@@ -112,11 +113,8 @@ class SqliteSharedState:
 
 
 def _is_awaited(db: sqlite3.Connection, parent: Parent) -> bool:
-    row = db.execute(
-        "SELECT record FROM steps WHERE workflow_execution_id = ? AND step_id = ?",
-        [parent.execution, parent.step_id],
-    ).fetchone()
-    return row is not None and json.loads(row[0]).get("token") == parent.token
+    awaited = find_awaited(db, parent.execution, parent.step_id)
+    return awaited is not None and awaited.token == parent.token
 
 
 def _is_root_open(db: sqlite3.Connection, root: str, at_ms: int) -> bool:

@@ -24,6 +24,7 @@ from orchestrator.backend.spec_cache import SpecCache
 from orchestrator.backend.sqlite.database import Database
 from orchestrator.backend.sqlite.payloads import SqlitePayloads
 from orchestrator.backend.sqlite.shared_state import SqliteSharedState
+from orchestrator.backend.sqlite.tasks import delete_ended_tasks, delete_tasks_of
 
 SPEC_CACHE_SIZE = 64
 
@@ -135,6 +136,9 @@ class SqliteStore:
             )
 
     def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+        if all(map(_writes_nothing, commits)):  # a driver that polls must not wait for writers
+            with self._db.read_transaction() as db:
+                return [_check_version(db, commit) for commit in commits]
         versions = [next_version(commit.record.version, self._nonce()) for commit in commits]
         with self._db.write_transaction() as db:
             results = [self._commit(db, commit, v) for commit, v in zip(commits, versions, strict=True)]
@@ -160,15 +164,14 @@ class SqliteStore:
                 _drop(db, commit.replaces.workflow_execution_id)
             self._insert(db, record, version)
         else:
-            rows = db.execute("SELECT version FROM workflows WHERE workflow_execution_id = ?", [weid])
-            stored = rows.fetchone()
-            if stored is None or stored["version"] != record.version:
+            if _check_version(db, commit) is Committed.CONFLICT:
                 return Committed.CONFLICT
             if changes.is_empty:
                 self.shared_state.apply(db, commit)
                 return Committed.YES
             db.execute("UPDATE workflows SET version = ? WHERE workflow_execution_id = ?", [version, weid])
         self.shared_state.apply(db, commit)
+        delete_ended_tasks(db, record, changes)
         if changes.deletes_execution:
             _drop(db, weid)
             return Committed.YES
@@ -214,8 +217,20 @@ class SqliteStore:
         return True
 
 
+def _writes_nothing(commit: Commit) -> bool:
+    return commit.changes.is_empty and not (commit.creates or commit.events or commit.pending_refs)
+
+
+def _check_version(db: sqlite3.Connection, commit: Commit) -> Committed:
+    """CONFLICT if the record is stored at another version, or no longer stored."""
+    weid, version = commit.record.workflow_execution_id, commit.record.version
+    stored = db.execute("SELECT version FROM workflows WHERE workflow_execution_id = ?", [weid]).fetchone()
+    return Committed.YES if stored is not None and stored["version"] == version else Committed.CONFLICT
+
+
 def _drop(db: sqlite3.Connection, weid: str) -> None:
     """Delete an execution; SqliteSharedState deletes its shared data."""
+    delete_tasks_of(db, weid)
     for table in ("workflows", "steps", "state", "history", "lines"):
         db.execute(f"DELETE FROM {table} WHERE workflow_execution_id = ?", [weid])
 
