@@ -145,9 +145,9 @@ class Workflow:
         """Cancel the execution and its children; InvalidEvent when it has ended in another way."""
         self._control(ControlEvent(self.id, "cancel", reason=reason, by=by))
 
-    def pause(self) -> None:
+    def pause(self, reason: str | None = None, by: str | None = None) -> None:
         """Dispatch nothing until unpause(). Running steps continue."""
-        self._control(ControlEvent(self.id, "pause"))
+        self._control(ControlEvent(self.id, "pause", reason=reason, by=by))
 
     def unpause(self) -> None:
         self._control(ControlEvent(self.id, "unpause"))

@@ -33,6 +33,8 @@ class WorkflowRecord:
     parent     the dispatch that started this execution as a child
     schedule   the name of the schedule that started this execution
     slot       the slot under the workflow's own concurrency key
+    cancelled  when it was cancelled, with the reason and the requester if they were given
+    paused     the same of the pause, while the execution is paused
     ending     the final status and fields that apply once everything is compensated
     shared     the values of the shared scopes when the record was checked out; not part of the record
     size       how many bytes were loaded or written for it; not part of the record. A value that was
@@ -61,6 +63,7 @@ class WorkflowRecord:
     parent: Parent | None = None
     slot: Slot | None = None
     cancelled: dict[str, Any] | None = None
+    paused: dict[str, Any] | None = None
     ending: dict[str, Any] | None = None
     compensated: bool | None = None
     completions: int = 0
@@ -97,6 +100,11 @@ class WorkflowRecord:
     @property
     def is_final(self) -> bool:
         return self.status in FINAL_WORKFLOW_STATUSES
+
+    @property
+    def pause_details(self) -> dict[str, Any] | None:
+        """`paused` of an execution that is paused. An earlier release may have left it when it unpaused."""
+        return self.paused if self.status is WorkflowStatus.PAUSED else None
 
     def units(self) -> Iterator[tuple[str, StepRecord]]:
         """Every step, item of a map, compensation, and the webhook."""
