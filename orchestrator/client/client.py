@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.application.errors import Busy, OrchestratorError, RecordNotFound, StartRejected
+from orchestrator.application.explain.run_status import RunStatus, make_run_status
 from orchestrator.application.explain.status_view import StatusView
 from orchestrator.application.records.decisions import (
     Complete,
@@ -20,7 +21,7 @@ from orchestrator.application.records.decisions import (
     replace_outcome,
 )
 from orchestrator.application.records.events import ConflictPolicy, Control, ControlEvent, SignalEvent
-from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.record import WorkflowRecord, find_last_outputs
 from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, StepStatus, WorkflowStatus
 from orchestrator.application.records.step_log import LogLine, filter_by_step
 from orchestrator.application.spec.validation import check_spec, load_spec
@@ -32,14 +33,20 @@ from orchestrator.client.replies import REPLY_TIMEOUT_S, Replies
 from orchestrator.client.starts import StartOptions, StartResult, StartWriter, WorkflowSource
 from orchestrator.deprecation import renamed_arguments, renamed_attribute
 from orchestrator.redis_rq.backlog import Backlog
-from orchestrator.redis_rq.connection import BLOCK_MS, connect, retry_until_available, translate_errors
+from orchestrator.redis_rq.connection import (
+    BLOCK_MS,
+    clock_ms,
+    connect,
+    retry_until_available,
+    translate_errors,
+)
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.queries.execution_details import DetailReader, ExecutionDetails
 from orchestrator.redis_rq.queries.failures import FailureReport, Failures
 from orchestrator.redis_rq.queries.listing import ExecutionFilter, Listing, Page, Summary
-from orchestrator.redis_rq.queries.queued_units import read_status_view
+from orchestrator.redis_rq.queued_units import read_status_view
 from orchestrator.redis_rq.scripts import batches
 from orchestrator.redis_rq.store import RedisStore
 from orchestrator.settings import MAX_BACKLOG, Settings
@@ -329,6 +336,11 @@ class Client:
         unit whose job no worker has taken is `queued`."""
         return read_status_view(self._redis, self._keys, self.record(execution_id))
 
+    def run_status(self, execution_id: str) -> RunStatus:
+        """Return an execution and its steps at this moment: states, times, errors and names of outputs."""
+        view = self.status_view(execution_id)
+        return make_run_status(view, clock_ms(self._redis))
+
     def status(self, execution_id: str) -> WorkflowStatus:
         return self.record(execution_id).status
 
@@ -336,6 +348,14 @@ class Client:
         """Return the output of each completed step, with large values loaded."""
         steps = self.record(execution_id).steps.items()
         stored = {step_id: step.output for step_id, step in steps if step.status is StepStatus.COMPLETE}
+        return self._load_outputs(stored)
+
+    def last_outputs(self, execution_id: str) -> dict[str, Any]:
+        """Return the output of each completed step on which no other step depends, with large values
+        loaded."""
+        return self._load_outputs(find_last_outputs(self.record(execution_id)))
+
+    def _load_outputs(self, stored: dict[str, Any]) -> dict[str, Any]:
         outputs: dict[str, Any] = self._payloads.load_references(stored, "outputs")
         return outputs
 

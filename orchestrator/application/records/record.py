@@ -13,7 +13,7 @@ from typing import Any
 from orchestrator.application.records.changes import Changes, apply_item_changes
 from orchestrator.application.records.events import Parent
 from orchestrator.application.records.readiness import Readiness
-from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, WorkflowStatus
+from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import Slot, StepRecord
 from orchestrator.application.records.timers import Timer, timers_for_step
 from orchestrator.application.spec.graph import Graph
@@ -135,6 +135,15 @@ def read_parts(stored: dict[str, Any]) -> dict[str, Any]:
         if value is not None:
             stored[name] = part(**{one.name: value[one.name] for one in fields(part) if one.name in value})
     return stored
+
+
+def find_last_outputs(record: WorkflowRecord) -> dict[str, Any]:
+    """The output of each completed step on which no other step depends."""
+    return {
+        step_id: step.output
+        for step_id, step in record.steps.items()
+        if step.status is StepStatus.COMPLETE and not record.graph.children[step_id]
+    }
 
 
 def find_due_timers(record: WorkflowRecord, at_ms: int) -> list[Timer]:

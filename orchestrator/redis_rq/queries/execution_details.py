@@ -18,7 +18,7 @@ from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, Wor
 from orchestrator.redis_rq.connection import Client, execute_pipeline
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.queries.listing import Summary
-from orchestrator.redis_rq.queries.queued_units import read_status_views
+from orchestrator.redis_rq.queued_units import read_status_views
 from orchestrator.redis_rq.scripts import batches
 from orchestrator.redis_rq.store import RedisStore
 
