@@ -45,7 +45,7 @@ def runtime(redis_url: str) -> Iterator[Runtime]:
 
 def pids(redis: Redis) -> list[int]:
     """The processes that are registered: those of one runtime, because the Redis was empty."""
-    names = [*redis.zrange("orchestrator:coordinators", 0, -1), *redis.smembers("rq:workers")]  # type: ignore[misc]
+    names = [*redis.zrange("orchestrator:coordinators", 0, -1), *redis.smembers("rq:workers")]
     return [int(name.decode().rsplit("-", 2)[1]) for name in names]
 
 
