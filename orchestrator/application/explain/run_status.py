@@ -7,9 +7,8 @@ part of it, and errors and reasons are redacted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
 from typing import Any
 
 from orchestrator.application.explain.status_view import StatusView
@@ -57,7 +56,7 @@ class RunStatus:
     started_at   when its first step was dispatched; its creation if it began without a dispatch
     elapsed_s    seconds from then to its end, or to the moment of this object; two objects that differ in
                  nothing else are equal
-    paused       when, why and by whom it was paused, while it is
+    paused       the time, the reason and the requester of the pause, while it lasts
     cancelled    the same of its cancellation
     """
 
@@ -122,7 +121,7 @@ class RunStatus:
 def make_run_status(view: StatusView, now_ms: int) -> RunStatus:
     """Build the status of an execution at a moment."""
     record = view.record
-    redactor = cache(lambda: make_record_view(record))  # most executions have nothing to redact
+    redact = _make_redactor(record)
     started_at = _started_at(record)
     return RunStatus(
         execution_id=record.execution_id,
@@ -134,30 +133,36 @@ def make_run_status(view: StatusView, now_ms: int) -> RunStatus:
         started_at=started_at,
         ended_at=record.ended_at,
         elapsed_s=_seconds_between(started_at, record.ended_at, now_ms),
-        error=None if record.error is None else redactor()(record.error),
+        error=None if record.error is None else redact(record.error),
         paused=record.pause_details,
         cancelled=record.cancelled,
-        steps={step_id: _step(view, step_id, step, redactor) for step_id, step in record.steps.items()},
+        steps={step_id: _step(view, step_id, step, redact) for step_id, step in record.steps.items()},
     )
 
 
-def _step(
-    view: StatusView, step_id: str, step: StepRecord, redactor: Callable[[], RecordView]
-) -> StepRunStatus:
+def _step(view: StatusView, step_id: str, step: StepRecord, redact: RecordView) -> StepRunStatus:
     return StepRunStatus(
         step_id=step_id,
         state=view.status_of(step_id, step),
         attempt=step.attempt,
         run_id=step.run_id,
         outputs=_output_names(step.output),
-        error=None if step.error is None else redactor()(step.error),
-        reason=None if step.reason is None else redactor().text(step.reason),
+        error=None if step.error is None else redact(step.error),
+        reason=None if step.reason is None else redact.text(step.reason),
         worker=step.worker,
         child=step.child,
         dispatched_at=step.dispatched_at,
         started_at=view.started_at(step_id, step),
         ended_at=step.ended_at,
     )
+
+
+def _make_redactor(record: WorkflowRecord) -> RecordView:
+    """The view of the record. Most executions have nothing to redact, and need no search for secrets."""
+    has_text = record.error is not None or any(
+        step.error is not None or step.reason is not None for step in record.steps.values()
+    )
+    return make_record_view(record) if has_text else RecordView((), ())
 
 
 def _output_names(output: Any) -> tuple[str, ...]:
