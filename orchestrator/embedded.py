@@ -4,10 +4,9 @@
     embedded_stack()   that, a coordinator and workers as separate processes; if there is no redis-server,
                        a demo inside this process, with fakeredis and threads
 
-No child outlives this process. Each child reads a pipe whose writing end only this process holds. The end of
-the block closes the pipe; if the process dies, by any signal, the kernel closes it. In both cases the
-children read the end of the pipe and exit, and a shell that waits for the same end stops redis-server and
-removes its folder.
+No child outlives this process: Runtime ends the coordinator and the workers. The server reads a pipe whose
+writing end only this process holds. The end of the block closes the pipe; if the process dies, by any signal,
+the kernel closes it. In both cases a shell that waits for this end stops redis-server and removes its folder.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.application.errors import OrchestratorError, Unavailable
 from orchestrator.client import Client
@@ -33,6 +32,7 @@ from orchestrator.processes import make_process_name
 from orchestrator.redis_rq.connection import MINIMUM_REDIS, connect, translate_errors
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.job_codec import JOB_FIELDS, read_payload
+from orchestrator.runtime import QUIET_LOG_OPTIONS, LinePrinter, Runtime
 from orchestrator.settings import Settings
 from orchestrator.wiring import make_client, make_coordinator, make_keys
 
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
 MAX_SOCKET_PATH_BYTES = 100  # the kernel allows 108 bytes on Linux and 104 elsewhere
 STARTUP_TIMEOUT_S = 10.0
-WORKERS_TIMEOUT_S = 30.0
-EXIT_TIMEOUT_S = 5.0
-RQ_WORKERS = "rq:workers"
 ANY_TAGS = "*"
 """The table of tags that allows every tag."""
 SERVER_NAMES = ("redis-server", "valkey-server")
@@ -53,31 +50,13 @@ NO_SERVER = (
 )
 DEMO_NOTICE = "demo: no isolation, nothing kept (no redis-server found; using fakeredis and threads)"
 
-QUIET_LOG_ARGS = ("--log-level", "warning")
-"""Log options of child processes whose progress the parent process reports."""
-
-
 FAIL_UNKNOWN_ARG = "--fails-unknown"
 """An option of workers on a private Redis: a step whose executor is missing fails, because no other worker
 could run it."""
 
 
-class LinePrinter(Protocol):
-    """Prints one line of this process, or of the named child."""
-
-    def __call__(self, line: str, child: str = "") -> None: ...
-
-
 class EmbeddedStackError(OrchestratorError):
     """A part of the embedded system did not start."""
-
-
-class ChildEnded(EmbeddedStackError):
-    """A child process exited by itself; its last line and exit code say why."""
-
-    def __init__(self, name: str, exit_code: int, last_line: str) -> None:
-        super().__init__(f"the {name} exited with code {exit_code}: {last_line or 'it printed nothing'}")
-        self.exit_code = exit_code
 
 
 # ---- the Redis server
@@ -185,87 +164,6 @@ def _is_new_enough(binary: str) -> bool:
     return version is not None and (int(version[1]), int(version[2])) >= MINIMUM_REDIS
 
 
-# ---- child processes
-
-
-@dataclass
-class ChildProcess:
-    name: str
-    process: subprocess.Popen[str]
-    last_line: str = ""
-
-    def forward_output(self, print_line: LinePrinter) -> None:
-        """Print each line of its output until it exits, and keep the last one to explain an early exit."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.last_line = line.rstrip()
-            print_line(self.last_line, self.name)
-
-
-class ChildProcesses:
-    """Child processes that run our commands and exit when this process does."""
-
-    def __init__(self, environment: dict[str, str], print_line: LinePrinter) -> None:
-        self._environment = {**os.environ, **environment, "PYTHONUNBUFFERED": "1"}
-        self._print_line = print_line
-        self._reading_end, self._lifeline = os.pipe()
-        self._children: list[ChildProcess] = []
-        self._readers: list[threading.Thread] = []
-
-    def start(self, name: str, *arguments: str) -> None:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "orchestrator", *arguments, "--lifeline", str(self._reading_end)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env=self._environment,
-            pass_fds=[self._reading_end],
-            start_new_session=True,
-        )
-        child = ChildProcess(name, process)
-        self._children.append(child)
-        reader = threading.Thread(target=child.forward_output, args=[self._print_line], daemon=True)
-        self._readers.append(reader)
-        reader.start()
-
-    def check(self) -> None:
-        """Raise ChildEnded if a child has exited by itself."""
-        for child, reader in zip(self._children, self._readers, strict=True):
-            if child.process.poll() is not None:
-                reader.join(1.0)
-                raise ChildEnded(child.name, child.process.returncode, child.last_line)
-
-    def terminate(self, timeout_s: float) -> None:
-        """Let the children finish their current steps, up to a timeout."""
-        for child in self._children:
-            child.process.terminate()
-        deadline = time.monotonic() + timeout_s
-        for child in self._children:
-            try:
-                child.process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                self._print_line(
-                    f"{child.name} is still busy and will be killed; its step will be dispatched again"
-                )
-
-    def kill(self) -> None:
-        """Stop the children now, whatever they are doing."""
-        os.close(self._lifeline)
-        for child in self._children:
-            try:
-                child.process.wait(EXIT_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                child.process.kill()
-                child.process.wait()
-        os.close(self._reading_end)
-        for child, reader in zip(self._children, self._readers, strict=True):
-            reader.join(1.0)
-            if child.process.stdout is not None and not reader.is_alive():
-                child.process.stdout.close()
-
-
 # ---- the stack
 
 
@@ -285,7 +183,7 @@ def embedded_stack(
     queues: Sequence[str] = ("default",),
     settings: Settings | None = None,
     print_line: LinePrinter = lambda line, child="": None,
-    log: Sequence[str] = QUIET_LOG_ARGS,
+    log: Sequence[str] = QUIET_LOG_OPTIONS,
 ) -> Iterator[EmbeddedStack]:
     """Run a coordinator and workers on a private Redis, until the block ends. `log` is their log options.
 
@@ -302,42 +200,21 @@ def embedded_stack(
     print_line(f"embedded: {binary}, a coordinator and {workers} workers; nothing is kept")
     with embedded_redis(binary) as url:
         settings = replace(settings, redis_url=url)
-        environment = {**_environment(settings), "ORCHESTRATOR_EXECUTORS": ",".join(executors)}
-        processes = ChildProcesses(environment, print_line)
+        runtime = Runtime(
+            executors=executors,
+            workers=workers,
+            queues=queues,
+            settings=settings,
+            worker_options=[FAIL_UNKNOWN_ARG],
+            log_options=log,
+            print_line=print_line,
+        )
+        runtime.spawn()
         try:
-            processes.start("coordinator", "coordinator", *log)
-            start_workers(processes, workers, queues, [FAIL_UNKNOWN_ARG, *log])
-            _wait_for_workers(url, workers, processes)
             redis = connect(url)
-            yield EmbeddedStack(make_client(settings, redis), redis, processes.check)
+            yield EmbeddedStack(make_client(settings, redis), redis, runtime.check)
         finally:
-            processes.kill()
-
-
-def _wait_for_workers(url: str, workers: int, processes: ChildProcesses) -> None:
-    """Wait until all workers are registered with RQ, so that their start does not count as time of a step."""
-    client, deadline = connect(url), time.monotonic() + WORKERS_TIMEOUT_S
-    while int(client.scard(RQ_WORKERS)) < workers and time.monotonic() < deadline:
-        processes.check()
-        time.sleep(0.02)
-    client.close()
-
-
-def start_workers(
-    processes: ChildProcesses, count: int, queues: Sequence[str], arguments: Sequence[str] = QUIET_LOG_ARGS
-) -> None:
-    for number in range(1, count + 1):
-        # The workflow may need only built-in executors.
-        processes.start(f"worker {number}", "worker", "--built-in-only", *queues, *arguments)
-
-
-def _environment(settings: Settings) -> dict[str, str]:
-    return {
-        "ORCHESTRATOR_REDIS_URL": settings.redis_url,
-        "ORCHESTRATOR_PREFIX": settings.prefix,
-        "ORCHESTRATOR_PARTITIONS": str(settings.partitions),
-        "ORCHESTRATOR_TAGS": settings.tags,
-    }
+            runtime.kill()
 
 
 # ---- demo without a Redis server

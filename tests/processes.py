@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.client import Client
+from orchestrator.client.bulk import BulkControls
 from orchestrator.client.controls import Controls
 from orchestrator.client.replies import REPLY_TIMEOUT_S, Replies
 from orchestrator.redis_rq.connection import Client as RedisClient
@@ -69,6 +70,7 @@ class PatientClient(Client):
         super().__init__(redis, keys, **options)
         self._replies = PatientReplies(self._redis, self._keys)
         self._controls = Controls(self._redis, self._keys, self._replies)
+        self._bulk = BulkControls(self._controls, self._listing, self._failures)
 
 
 @dataclass

@@ -10,6 +10,7 @@ from orchestrator.backend.memory import InMemoryStore, InProcessRunner
 from orchestrator.backend.ports import Runner, Store
 from orchestrator.backend.sqlite.runner import SqliteRunner
 from orchestrator.backend.sqlite.store import SqliteStore
+from orchestrator.backend.status_changes import StatusChange
 
 __all__ = [
     "Backend",
@@ -18,6 +19,7 @@ __all__ = [
     "Runner",
     "SqliteRunner",
     "SqliteStore",
+    "StatusChange",
     "StepRecord",
     "Store",
     "WorkflowRecord",

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from copy import deepcopy
 from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.application.engine.create import new_record
 from orchestrator.application.errors import InvalidSpec, RecordExists, StoreError
+from orchestrator.application.explain.status_view import StatusView, may_be_queued
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.decisions import DispatchJob, StateChangeEvent
 from orchestrator.application.records.events import (
@@ -55,6 +56,7 @@ from orchestrator.backend.results import ResultPairs, as_result_runner
 from orchestrator.backend.runfox_api import RunfoxMethods, SharedStateAdapter, ensure_commit
 from orchestrator.backend.shared_state import scope_owner
 from orchestrator.backend.spec_cache import SpecCache
+from orchestrator.backend.status_changes import OnStatus, StatusChange, status_changes
 from orchestrator.invocation.invoke import ExecutorFunctions
 from orchestrator.settings import Settings
 
@@ -85,6 +87,13 @@ class BulkLoadStore(Protocol):
     def load_some(self, ids: Sequence[str], max_bytes: int) -> list[WorkflowRecord | StoreError]: ...
 
 
+@runtime_checkable
+class QueueStore(Protocol):
+    """A store that also knows the units of an execution whose job no worker has taken."""
+
+    def queued_units(self, record: WorkflowRecord) -> Set[str]: ...
+
+
 class Backend(RunfoxMethods):
     def __init__(
         self,
@@ -94,6 +103,7 @@ class Backend(RunfoxMethods):
         poll_interval: float = 0.1,
         on_state_change: OnStateChange | None = None,
         *,
+        on_status: OnStatus | None = None,
         clock: Callable[[], int] = identifiers.now_ms,
         nonce: Callable[[], str] = identifiers.random_nonce,
         payloads: PayloadStore | None = None,
@@ -103,7 +113,8 @@ class Backend(RunfoxMethods):
 
         `executor` runs the steps when Workflow.run() is called without a worker. `poll_interval` is the
         longest pause between two queries for results, in seconds. `payloads` keeps large values; by default
-        the store's own payload store does. `settings` are read from the environment by default.
+        the store's own payload store does. `settings` are read from the environment by default. `on_status`
+        is called with a StatusChange for each step that changed its status, after the commit.
         """
         self.store = ensure_commit(store if store is not None else InMemoryStore())
         if not isinstance(self.store, SharedStateStore):
@@ -118,6 +129,7 @@ class Backend(RunfoxMethods):
         self.settings = settings if settings is not None else Settings.from_environment()
         self.poll_interval, self.clock, self.nonce = poll_interval, clock, nonce
         self._on_state_change = on_state_change
+        self._on_status = on_status
         self._takes_event = on_state_change is not None and _takes_four(on_state_change)
         self._live = RecordCache()
         self._specs = SpecCache[tuple[type, str]](SPEC_CACHE_SIZE)
@@ -201,6 +213,16 @@ class Backend(RunfoxMethods):
     def load(self, workflow_execution_id: str) -> WorkflowRecord:
         """Load a record as a copy that belongs to the caller."""
         return self.store.load(workflow_execution_id)
+
+    def status_view(self, workflow_execution_id: str) -> StatusView:
+        """A record together with its units whose job no worker has taken."""
+        record = self.load(workflow_execution_id)
+        if not any(may_be_queued(unit) for _, unit in record.units()):
+            return StatusView(record)
+        if isinstance(self.store, QueueStore):
+            return StatusView(record, self.store.queued_units(record))
+        tokens = {job.token for job in self.list_pending_jobs()}
+        return StatusView(record, {unit for unit, step in record.units() if step.token in tokens})
 
     def write(self, record: WorkflowRecord) -> None:
         """Write a whole record over what is stored: for repairs, not for decisions. Raises RecordConflict for
@@ -302,16 +324,21 @@ class Backend(RunfoxMethods):
         """Write decisions. After a rejected commit, check the record out again and decide again."""
         results = self.store.commit(commits)
         merges: list[StateMerge] = []
+        changed: list[StatusChange] = []
         for commit, result in zip(commits, results, strict=True):
             if result is Committed.YES:
                 if self._on_state_change is not None:
                     merges += _merges(commit)
                 commit.record.apply(commit.changes)
                 commit.record.size += commit.written_bytes
+                if self._on_status is not None:
+                    changed += status_changes(commit)
                 self._live.put(commit.record)
         try:
             for merge in merges:
                 self.report_state_change(*merge)
+            for change in changed:
+                self._report_status(change)
         except BaseException:  # a warning turned into an error, or ^C: the caller does not dispatch the jobs
             for commit in commits:
                 self.mark_undelivered(commit.changes.jobs)
@@ -331,6 +358,14 @@ class Backend(RunfoxMethods):
                 self._on_state_change(weid, before, after)
         except Exception as error:
             warnings.warn(f"on_state_change failed: {error!r}", RuntimeWarning, stacklevel=2)
+
+    def _report_status(self, change: StatusChange) -> None:
+        """Call on_status. Its exceptions become warnings, as those of on_state_change do."""
+        assert self._on_status is not None
+        try:
+            self._on_status(change)
+        except Exception as error:
+            warnings.warn(f"on_status failed: {error!r}", RuntimeWarning, stacklevel=2)
 
     # ---- jobs and results
 

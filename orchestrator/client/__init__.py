@@ -1,7 +1,10 @@
 """The client: an application uses it to start, control and follow executions."""
 
-from orchestrator.client.client import Client, ExecutionFailed, StillRunning
+from orchestrator.application.explain.run_status import RunStatus, StepRunStatus
+from orchestrator.client.async_client import AsyncClient
+from orchestrator.client.client import Client
 from orchestrator.client.controls import BulkResult, ControlRejected, ControlResult
+from orchestrator.client.ends import ExecutionFailed, StillRunning
 from orchestrator.client.replies import NoReply, RequestLost
 from orchestrator.client.starts import StartOptions, StartResult
 from orchestrator.deprecation import renamed_names
@@ -10,6 +13,7 @@ from orchestrator.redis_rq.queries.failures import FailureGroup, FailureReport
 from orchestrator.redis_rq.queries.listing import ExecutionFilter, Page, Summary
 
 __all__ = [
+    "AsyncClient",
     "BulkResult",
     "Client",
     "ControlRejected",
@@ -22,8 +26,10 @@ __all__ = [
     "NoReply",
     "Page",
     "RequestLost",
+    "RunStatus",
     "StartOptions",
     "StartResult",
+    "StepRunStatus",
     "StillRunning",
     "Summary",
 ]

@@ -43,6 +43,17 @@ class BulkControls:
         failure: str | None = None,
     ) -> BulkResult:
         """Send a control to each selected execution. `timeout_s` is the limit for each next reply."""
-        ids = self.select(action, wanted, failure)
-        events = (ControlEvent(weid, action, reason=reason, by=by) for weid in ids)
+        events = self.events(action, wanted, reason, by, failure)
         return self._controls.send_all_and_wait(events, timeout_s)
+
+    def events(
+        self,
+        action: BulkAction,
+        wanted: ExecutionFilter,
+        reason: str | None = None,
+        by: str | None = None,
+        failure: str | None = None,
+    ) -> Iterator[ControlEvent]:
+        """Yield the control for each selected execution."""
+        ids = self.select(action, wanted, failure)
+        return (ControlEvent(weid, action, reason=reason, by=by) for weid in ids)

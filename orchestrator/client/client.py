@@ -3,43 +3,42 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.application.errors import Busy, OrchestratorError, RecordNotFound, StartRejected
+from orchestrator.application.errors import Busy, StartRejected
+from orchestrator.application.explain.run_status import RunStatus, make_run_status
 from orchestrator.application.explain.status_view import StatusView
 from orchestrator.application.records.decisions import (
-    Complete,
-    Failed,
     FinalDecision,
-    Halt,
-    make_final_decision,
-    replace_outcome,
 )
 from orchestrator.application.records.events import ConflictPolicy, Control, ControlEvent, SignalEvent
-from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, StepStatus, WorkflowStatus
+from orchestrator.application.records.record import WorkflowRecord, find_last_outputs
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_log import LogLine, filter_by_step
 from orchestrator.application.spec.validation import check_spec, load_spec
 from orchestrator.application.values.payload_refs import PayloadStore
 from orchestrator.client.bulk import BulkAction, BulkControls
 from orchestrator.client.controls import BulkResult, ControlResult, Controls
+from orchestrator.client.ends import Ends, read_outcome
 from orchestrator.client.payloads import ClientPayloads
 from orchestrator.client.replies import REPLY_TIMEOUT_S, Replies
 from orchestrator.client.starts import StartOptions, StartResult, StartWriter, WorkflowSource
 from orchestrator.deprecation import renamed_arguments, renamed_attribute
 from orchestrator.redis_rq.backlog import Backlog
-from orchestrator.redis_rq.connection import BLOCK_MS, connect, retry_until_available, translate_errors
 from orchestrator.redis_rq.connection import Client as RedisClient
+from orchestrator.redis_rq.connection import (
+    clock_ms,
+    connect,
+    translate_errors,
+)
 from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.queries.execution_details import DetailReader, ExecutionDetails
 from orchestrator.redis_rq.queries.failures import FailureReport, Failures
 from orchestrator.redis_rq.queries.listing import ExecutionFilter, Listing, Page, Summary
-from orchestrator.redis_rq.queries.queued_units import read_status_view
+from orchestrator.redis_rq.queued_units import read_status_view
 from orchestrator.redis_rq.scripts import batches
 from orchestrator.redis_rq.store import RedisStore
 from orchestrator.settings import MAX_BACKLOG, Settings
@@ -47,19 +46,6 @@ from orchestrator.settings import MAX_BACKLOG, Settings
 logger = logging.getLogger(__name__)
 
 START_BATCH_SIZE = 1_000
-
-
-class StillRunning(OrchestratorError):
-    """The execution did not end within the timeout."""
-
-
-class ExecutionFailed(OrchestratorError):
-    """The execution has no result: it failed or was cancelled. `end` is its final decision."""
-
-    def __init__(self, execution_id: str, end: FinalDecision) -> None:
-        how = f"failed: {end.error.get('message')}" if isinstance(end, Failed) else "was cancelled"
-        super().__init__(f"execution {execution_id!r} has no result: it {how}")
-        self.end = end
 
 
 class Client:
@@ -96,6 +82,7 @@ class Client:
         self._controls = Controls(self._redis, self._keys, self._replies)
         self._listing = Listing(self._redis, self._keys)
         self._failures = Failures(self._redis, self._keys, self.store)
+        self._ends = Ends(self._redis, self._keys, self.store, self._payloads)
         self._bulk = BulkControls(self._controls, self._listing, self._failures)
 
     # ---- starting
@@ -133,7 +120,11 @@ class Client:
             conflict_policy, labels or {}, group, priority, idempotency_root, idempotency_window_s, webhook
         )
         entry_id = self.send_start(workflow, inputs or {}, execution_id, options)
-        reply = self.wait_for_reply(entry_id, reply_timeout_s)
+        return self._read_start(self.wait_for_reply(entry_id, reply_timeout_s))
+
+    def _read_start(self, reply: Mapping[str, Any]) -> StartResult:
+        """Return the execution that a start led to, with its outcome if it has ended; StartRejected if the
+        reply rejects the start."""
         if not reply["ok"]:
             raise StartRejected(reply["reason"], reply.get("problems", ()))
         started = StartResult.of(reply)
@@ -200,9 +191,9 @@ class Client:
         """Cancel an execution and its children at once; then its completed steps are compensated."""
         return self._control("cancel", execution_id, reply_timeout_s, reason=reason, by=by)
 
-    def pause(self, execution_id: str, by: str | None = None) -> ControlResult:
+    def pause(self, execution_id: str, reason: str | None = None, by: str | None = None) -> ControlResult:
         """Dispatch no more steps; running steps continue, and their results count."""
-        return self._control("pause", execution_id, by=by)
+        return self._control("pause", execution_id, reason=reason, by=by)
 
     def unpause(self, execution_id: str, by: str | None = None) -> ControlResult:
         """Resume a paused execution."""
@@ -306,11 +297,21 @@ class Client:
         by: str | None = None,
         inputs: Mapping[str, Any] | None = None,
     ) -> ControlResult:
-        workflow_execution_id = self.store.full_id(execution_id)
+        event = self._make_control(action, execution_id, step_id, reason, by, inputs)
+        return ControlResult.of(self._controls.send_and_wait(event, timeout_s))
+
+    def _make_control(
+        self,
+        action: Control,
+        execution_id: str,
+        step_id: str = "",
+        reason: str | None = None,
+        by: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+    ) -> ControlEvent:
+        """Make the event of a control, and store the large values of its inputs."""
         new_inputs = None if inputs is None else self._offload(inputs)
-        event = ControlEvent(workflow_execution_id, action, step_id, reason, by, inputs=new_inputs)
-        reply = self._controls.send_and_wait(event, timeout_s)
-        return ControlResult(reply["status"], reply["changed"])
+        return ControlEvent(self.store.full_id(execution_id), action, step_id, reason, by, inputs=new_inputs)
 
     def _offload(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Store the large values of inputs, and return the inputs with references in their place."""
@@ -329,6 +330,11 @@ class Client:
         unit whose job no worker has taken is `queued`."""
         return read_status_view(self._redis, self._keys, self.record(execution_id))
 
+    def run_status(self, execution_id: str) -> RunStatus:
+        """Return an execution and its steps at this moment: states, times, errors and names of outputs."""
+        view = self.status_view(execution_id)
+        return make_run_status(view, clock_ms(self._redis))
+
     def status(self, execution_id: str) -> WorkflowStatus:
         return self.record(execution_id).status
 
@@ -336,6 +342,14 @@ class Client:
         """Return the output of each completed step, with large values loaded."""
         steps = self.record(execution_id).steps.items()
         stored = {step_id: step.output for step_id, step in steps if step.status is StepStatus.COMPLETE}
+        return self._load_outputs(stored)
+
+    def last_outputs(self, execution_id: str) -> dict[str, Any]:
+        """Return the output of each completed step on which no other step depends, with large values
+        loaded."""
+        return self._load_outputs(find_last_outputs(self.record(execution_id)))
+
+    def _load_outputs(self, stored: dict[str, Any]) -> dict[str, Any]:
         outputs: dict[str, Any] = self._payloads.load_references(stored, "outputs")
         return outputs
 
@@ -379,51 +393,8 @@ class Client:
         Raises StillRunning if it does not end in time, RecordNotFound if it does not exist or was deleted,
         and PayloadMissing if a large value of the outcome no longer exists. An outage of Redis is waited for;
         raises Unavailable if Redis is not back in time."""
-        full_id = self.store.full_id(execution_id)
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        return retry_until_available(
-            lambda: self._wait(full_id, deadline, timeout_s or 0),
-            timeout_s,
-            on_wait=lambda error: logger.warning(
-                "Redis is unavailable; still waiting for the execution %s: %s", execution_id, error
-            ),
-        )
-
-    def _wait(self, workflow_execution_id: str, deadline: float | None, timeout_s: float) -> FinalDecision:
-        with translate_errors(), closing(self._channel()) as channel:
-            channel.subscribe(self._keys.done(workflow_execution_id))
-            while True:
-                # Subscribe first, read second: an end between the two is seen by one of them.
-                status = self._redis.hget(self._keys.workflow(workflow_execution_id), "status")
-                if status is None:  # deleted, expired, or lost with the last writes of a Redis that crashed
-                    raise RecordNotFound(workflow_execution_id)
-                if status in _FINAL and (record := self.record(workflow_execution_id)).is_final:
-                    return self._load_outcome(record)
-                if deadline is not None and time.monotonic() >= deadline:
-                    execution_id = workflow_execution_id.partition("#")[2]
-                    raise StillRunning(f"execution {execution_id!r} has not ended after {timeout_s:g} s")
-                wait_s = BLOCK_MS / 1000
-                if deadline is not None:
-                    wait_s = min(deadline - time.monotonic(), wait_s)
-                channel.get_message(timeout=max(wait_s, 0.01))
+        return self._ends.wait(self.store.full_id(execution_id), timeout_s)
 
     def result(self, execution_id: str, timeout_s: float | None = None) -> Any:
         """Wait until an execution ends, and return its outcome; raises ExecutionFailed if it has none."""
-        end = self.wait(execution_id, timeout_s)
-        match end:
-            case Complete():
-                return end.outcome
-            case Halt():
-                return end.result
-        raise ExecutionFailed(execution_id, end)
-
-    def _load_outcome(self, record: WorkflowRecord) -> FinalDecision:
-        reason = (record.cancelled or {}).get("reason")
-        decision = make_final_decision(record.status, record.outcome, record.error, reason)
-        return replace_outcome(decision, lambda one: self._payloads.load_references(one, "outcome"))
-
-    def _channel(self) -> Any:
-        return self._redis.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
-
-
-_FINAL: Sequence[str] = [status.value for status in FINAL_WORKFLOW_STATUSES]
+        return read_outcome(execution_id, self.wait(execution_id, timeout_s))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.application.errors import OrchestratorError
 from orchestrator.application.records.events import ControlEvent, SignalEvent
-from orchestrator.client.replies import Replies
+from orchestrator.client.replies import Replies, ReplyRequest
 from orchestrator.deprecation import renamed_attribute
 from orchestrator.redis_rq.connection import Client, translate_errors
 from orchestrator.redis_rq.event_codec import event_fields
@@ -36,6 +36,10 @@ class ControlResult:
     status: str
     changed: bool = True
 
+    @classmethod
+    def of(cls, reply: Mapping[str, Any]) -> ControlResult:
+        return cls(reply["status"], reply["changed"])
+
 
 @dataclass(slots=True)
 class BulkResult:
@@ -47,6 +51,20 @@ class BulkResult:
 
     refused = renamed_attribute("refused", "rejected")
 
+    def add(self, workflow_execution_id: str, reply: Mapping[str, Any]) -> None:
+        """Add the reply of one execution."""
+        if reply["ok"]:
+            self.done.append(workflow_execution_id)
+        else:
+            self.rejected[workflow_execution_id] = reply["reason"]
+
+
+def check_reply(reply: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a reply that accepts a control or a signal; raises ControlRejected for another."""
+    if not reply["ok"]:
+        raise ControlRejected(reply["reason"])
+    return reply
+
 
 class Controls:
     def __init__(self, client: Client, keys: Keys, replies: Replies) -> None:
@@ -54,11 +72,8 @@ class Controls:
 
     def send_and_wait(self, event: ControlEvent | SignalEvent, timeout_s: float) -> Mapping[str, Any]:
         """Send one event and wait for its reply; raises ControlRejected if it is rejected."""
-        [(entry_id, reply_name)] = self._send([event])
-        reply = self._replies.wait(reply_name, timeout_s, entry_id, self._stream(event))
-        if not reply["ok"]:
-            raise ControlRejected(reply["reason"])
-        return reply
+        [request] = self.send_for_replies([event])
+        return check_reply(self._wait(request, timeout_s))
 
     def send(self, event: ControlEvent | SignalEvent) -> str:
         """Send one event without requesting a reply; returns its entry id."""
@@ -72,23 +87,25 @@ class Controls:
         """
         bulk = BulkResult()
         for batch in batches(events, CONTROL_BATCH_SIZE):
-            for event, (entry_id, reply_name) in zip(batch, self._send(batch), strict=True):
-                reply = self._replies.wait(reply_name, timeout_s, entry_id, self._stream(event))
-                if reply["ok"]:
-                    bulk.done.append(event.workflow_execution_id)
-                else:
-                    bulk.rejected[event.workflow_execution_id] = reply["reason"]
+            for event, request in zip(batch, self.send_for_replies(batch), strict=True):
+                bulk.add(event.workflow_execution_id, self._wait(request, timeout_s))
         return bulk
 
-    def _send(self, events: Iterable[ControlEvent | SignalEvent]) -> list[tuple[str, str]]:
-        """Send events; returns the entry id of each, and the name of its reply."""
+    def _wait(self, request: ReplyRequest, timeout_s: float) -> Mapping[str, Any]:
+        return self._replies.wait(request.name, timeout_s, request.entry_id, request.stream)
+
+    def send_for_replies(self, events: Sequence[ControlEvent | SignalEvent]) -> list[ReplyRequest]:
+        """Send events, and return the replies to wait for."""
         names = []
         with translate_errors(), self._client.pipeline(transaction=False) as pipe:
             for event in events:
                 names.append(secrets.token_hex(12))
                 pipe.xadd(self._stream(event), {**event_fields(event), "reply": names[-1]})  # type: ignore[dict-item]
             entry_ids: list[str] = pipe.execute()
-        return list(zip(entry_ids, names, strict=True))
+        return [
+            ReplyRequest(name, entry_id, self._stream(event))
+            for name, entry_id, event in zip(names, entry_ids, events, strict=True)
+        ]
 
     def _stream(self, event: ControlEvent | SignalEvent) -> str:
         return self._keys.events_of(event.workflow_execution_id)

@@ -8,10 +8,18 @@ RequestLost if it does not.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.application.errors import OrchestratorError, Unavailable
-from orchestrator.redis_rq.connection import BLOCK_MS, Client, backoff_delays, translate_errors
+from orchestrator.redis_rq.connection import (
+    BLOCK_MS,
+    Client,
+    backoff_delays,
+    execute_pipeline,
+    translate_errors,
+)
 from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.queries.pending_events import find_held_queue, has_entry
@@ -50,6 +58,15 @@ class RequestLost(NoReply):
         self.entry_id = entry_id
 
 
+@dataclass(frozen=True, slots=True)
+class ReplyRequest:
+    """A reply to wait for: its name, and the request in its stream."""
+
+    name: str
+    entry_id: str
+    stream: str
+
+
 class Replies:
     def __init__(self, client: Client, keys: Keys) -> None:
         self._client, self._keys = client, keys
@@ -84,6 +101,31 @@ class Replies:
             if left_s <= 0:
                 raise NoReply(entry_id, timeout_s, self._find_held_queue(stream, entry_id))
             time.sleep(0.01)  # fakeredis returns at once instead of blocking
+
+    def request_for_start(self, entry_id: str) -> ReplyRequest:
+        return ReplyRequest(entry_id, entry_id, self._keys.starts)
+
+    def read_many(self, names: Sequence[str]) -> list[dict[str, Any] | None]:
+        """Return the replies that exist by now, in one round trip; None for the others."""
+        with self._client.pipeline(transaction=False) as pipe:
+            for name in names:
+                pipe.lindex(self._keys.reply(name), 0)
+            found = execute_pipeline(pipe)
+        return [loads(one) if isinstance(one, str) else None for one in found]
+
+    def read_unless_waiting(self, request: ReplyRequest) -> dict[str, Any] | None:
+        """Return None while a request waits in its stream or is held, else its reply; RequestLost if it has
+        none."""
+        reply = self._read_unless_waiting(self._keys.reply(request.name), request.stream, request.entry_id)
+        return None if reply is None else loads(reply)
+
+    def read_at_last(self, request: ReplyRequest, waited_s: float) -> dict[str, Any]:
+        """Return the reply when the time is over; NoReply or RequestLost if there is none."""
+        reply = self.read_unless_waiting(request)
+        if reply is None:
+            held_for = self._find_held_queue(request.stream, request.entry_id)
+            raise NoReply(request.entry_id, waited_s, held_for)
+        return reply
 
     def _read_unless_waiting(self, key: str, stream: str, entry_id: str) -> str | None:
         """Return None while the request waits in its stream, else its reply; RequestLost if it has none. A

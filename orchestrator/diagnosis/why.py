@@ -21,7 +21,7 @@ from orchestrator.diagnosis.not_started import execution_of_start, explain_missi
 from orchestrator.diagnosis.snapshot import REPAIR_ADVICE, RedisReasonCode, RedisSnapshot
 from orchestrator.redis_rq.connection import Client, translate_errors
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.queries.queued_units import read_status_view
+from orchestrator.redis_rq.queued_units import read_status_view
 from orchestrator.redis_rq.store import RedisStore
 
 MAX_CHILD_DEPTH = 5

@@ -25,6 +25,7 @@ from orchestrator.application.engine.transitions import (
     signal_rejection_reason,
 )
 from orchestrator.application.errors import InvalidEvent
+from orchestrator.application.explain.run_status import RunStatus, make_run_status
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.decisions import (
     Cancelled,
@@ -38,7 +39,7 @@ from orchestrator.application.records.decisions import (
     replace_outcome,
 )
 from orchestrator.application.records.events import ControlEvent, ResultEvent, SignalEvent, StepEvent, iso
-from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.record import WorkflowRecord, find_last_outputs
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_log import LogLine
 from orchestrator.backend.backend import Backend
@@ -150,9 +151,9 @@ class Workflow:
         """Cancel the execution and its children; InvalidEvent when it has ended in another way."""
         self._control(ControlEvent(self.id, "cancel", reason=reason, by=by))
 
-    def pause(self) -> None:
+    def pause(self, reason: str | None = None, by: str | None = None) -> None:
         """Dispatch nothing until unpause(). Running steps continue."""
-        self._control(ControlEvent(self.id, "pause"))
+        self._control(ControlEvent(self.id, "pause", reason=reason, by=by))
 
     def unpause(self) -> None:
         self._control(ControlEvent(self.id, "unpause"))
@@ -269,9 +270,22 @@ class Workflow:
         return self.backend.load(self.id).status
 
     @property
+    def run_status(self) -> RunStatus:
+        """The execution and its steps at this moment: states, times, errors and names of outputs."""
+        return make_run_status(self.backend.status_view(self.id), self.backend.clock())
+
+    @property
     def outcome(self) -> Any:
         """The resolved outputs, or the result of a halt; None before the end. Large values are loaded."""
         return self.backend.load_payloads(self.backend.load(self.id).outcome)
+
+    @property
+    def last_outputs(self) -> dict[str, Any]:
+        """The output of each completed step on which no other step depends. Large values are loaded."""
+        outputs: dict[str, Any] = self.backend.load_payloads(
+            find_last_outputs(self.backend.load(self.id)), "outputs"
+        )
+        return outputs
 
     @property
     def error(self) -> dict[str, Any] | None:

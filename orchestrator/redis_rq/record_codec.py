@@ -56,6 +56,7 @@ _JSON_FIELDS = (
     "parent",
     "slot",
     "cancelled",
+    "paused",
     "ending",
     "compensated",
     "completions",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Any
 
@@ -31,6 +31,7 @@ from orchestrator.redis_rq.connection import Client, is_transient_text, translat
 from orchestrator.redis_rq.json_codec import canonical_json, loads
 from orchestrator.redis_rq.keys import Keys, OwnStreams
 from orchestrator.redis_rq.payloads import RedisPayloads
+from orchestrator.redis_rq.queued_units import read_status_view
 from orchestrator.redis_rq.record_codec import created_fields, read_record
 from orchestrator.redis_rq.schedules import MAX_CONFLICTS, RedisSchedules
 from orchestrator.redis_rq.scripts import Script
@@ -138,6 +139,10 @@ class RedisStore:
         with translate_errors():
             entries: list[str] = self._client.lrange(key, 0, -1)  # type: ignore[assignment]
         return [loads(entry) for entry in entries]
+
+    def queued_units(self, record: WorkflowRecord) -> Set[str]:
+        """The units whose job no worker has taken."""
+        return read_status_view(self._client, self._keys, record).queued
 
     def log_lines(self, workflow_execution_id: str) -> list[LogLine]:
         found = read_log_lines(self._client, self._keys, self.full_id(workflow_execution_id))

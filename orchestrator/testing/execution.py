@@ -167,9 +167,9 @@ class Execution:
         self._system.run_despite_kills(lambda: self._workflow.cancel(reason, by))
         return self
 
-    def pause(self) -> Self:
+    def pause(self, reason: str | None = None, by: str | None = None) -> Self:
         """Dispatch nothing until unpause(). Running steps continue."""
-        self._system.run_despite_kills(self._workflow.pause)
+        self._system.run_despite_kills(lambda: self._workflow.pause(reason, by))
         return self
 
     def unpause(self) -> Self:

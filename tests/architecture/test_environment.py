@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[2] / "orchestrator"
 READERS = {
     "settings.py": "reads every setting",
     "coordinator/checker_process.py": "hands a few variables to the process that it starts",
-    "embedded.py": "hands its environment to the processes that it starts",
+    "runtime.py": "hands its environment to the processes that it starts",
     "payload_stores/s3.py": "AWS_REGION, which boto3 reads too",
     "testing/mocks.py": "lets a test read every variable",
     "worker/harness.py": "RQ_JOB_ID, which RQ sets in a work-horse",

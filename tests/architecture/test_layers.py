@@ -152,6 +152,7 @@ RULES = {
     ),
     # These put the packages together, and no package imports them.
     "orchestrator.wiring": Rule(ours=ANYTHING, libraries=ANYTHING),
+    "orchestrator.runtime": Rule(ours=ANYTHING, libraries=ANYTHING),
     "orchestrator.embedded": Rule(ours=ANYTHING, libraries=ANYTHING),
     "orchestrator.cli": Rule(ours=ANYTHING, libraries=ANYTHING),
     "orchestrator.__main__": Rule(ours=frozenset({"orchestrator.cli"})),

@@ -38,8 +38,8 @@ from orchestrator.cli.options import Target, mask_password, read_spec
 from orchestrator.cli.output import formatting, report
 from orchestrator.cli.output.progress import PlainProgress, open_progress
 from orchestrator.cli.startup import RepeatedOutageFilter, durability_warnings
-from orchestrator.embedded import ChildEnded
 from orchestrator.logs import TextFormatter
+from orchestrator.runtime import ChildEnded
 
 ROOT = Path(__file__).parents[2]
 NOWHERE = "unix:///nowhere/redis.sock"

@@ -175,8 +175,8 @@ def test_an_end_between_subscribing_and_reading_is_seen(
     one = world.coordinator()
     weid = world.begin(one, ONE, inputs={"n": 1})
     waiting = client(world)
-    channel = waiting._channel
-    monkeypatch.setattr(waiting, "_channel", lambda: Interrupted(channel(), lambda: world.settle(one)))
+    channel = waiting._ends._channel
+    monkeypatch.setattr(waiting._ends, "_channel", lambda: Interrupted(channel(), lambda: world.settle(one)))
 
     assert waiting.wait(weid, timeout_s=5) == Complete({"n": 1})
 

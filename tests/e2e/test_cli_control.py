@@ -188,6 +188,24 @@ def test_the_history_has_the_requester_and_the_reason(console: Console, words: l
     assert console.control_of("x") == {"control": "cancel", **said}
 
 
+def test_a_pause_is_shown_with_its_requester_and_its_reason(console: Console) -> None:
+    console.start("x")
+
+    console.run("pause", "x", "--reason", "the supplier is closed", "--by", "grace")
+
+    said = {"by": "grace", "reason": "the supplier is closed"}
+    assert console.control_of("x") == {"control": "pause", **said}
+    shown, [listed] = console.json("show", "x"), console.json("list")["executions"]
+    assert said.items() <= shown["paused"].items()
+    assert listed["paused"] == shown["paused"]
+    assert ", by grace: the supplier is closed\n" in console.run("show", "x").stdout
+    explained = console.run("explain", "x").stdout
+    assert re.search(r"has been paused for .* by grace \(the supplier is closed\): no step", explained)
+    console.run("unpause", "x")
+    assert console.json("show", "x")["paused"] is None
+    assert "paused" not in console.json("list")["executions"][0]
+
+
 def test_a_user_without_a_name_leaves_the_requester_empty(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -258,8 +258,8 @@ class EngineWorld:
     def cancel(self, reason: str | None = None) -> Decision:
         return self.decide(self.control("cancel", reason=reason))
 
-    def pause(self) -> Decision:
-        return self.decide(self.control("pause"))
+    def pause(self, reason: str | None = None, by: str | None = None) -> Decision:
+        return self.decide(self.control("pause", reason=reason, by=by))
 
     def unpause(self) -> Decision:
         return self.decide(self.control("unpause"))

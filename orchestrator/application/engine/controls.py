@@ -50,7 +50,7 @@ def _carry_out(draft: Draft, event: ControlEvent) -> Cancelled | None:
         case "cancel":
             return _cancel(draft, event)
         case "pause":
-            _pause(draft)
+            _pause(draft, event)
         case "unpause":
             _unpause(draft)
         case "hold":
@@ -84,20 +84,24 @@ def _cancel(draft: Draft, event: ControlEvent) -> Cancelled | None:
     if is_ending:
         raise _rejection("cancelled", draft)
     reason = f"workflow cancelled: {event.reason}" if event.reason else "workflow cancelled"
-    details = {"reason": event.reason, "by": event.by}
-    cancelled = {"at": draft.moment.iso, **{name: text for name, text in details.items() if text is not None}}
-    draft.changes.fields["cancelled"] = cancelled
+    draft.changes.fields["cancelled"] = _request_details(draft, event)
     end_workflow(draft, WorkflowStatus.CANCELLED, reason)
     return Cancelled(event.reason) if draft.is_final else None
 
 
-def _pause(draft: Draft) -> None:
+def _pause(draft: Draft, event: ControlEvent) -> None:
     """Stop dispatching. What runs continues, and timers keep running."""
     if draft.status is WorkflowStatus.PAUSED:
         return
     if draft.is_final or draft.status is WorkflowStatus.COMPENSATING:
         raise _rejection("paused", draft)
-    draft.move_workflow(WorkflowStatus.PAUSED)
+    draft.move_workflow(WorkflowStatus.PAUSED, paused=_request_details(draft, event))
+
+
+def _request_details(draft: Draft, event: ControlEvent) -> dict[str, Any]:
+    """When a control was carried out, with its reason and its requester if they were given."""
+    details = {"reason": event.reason, "by": event.by}
+    return {"at": draft.moment.iso, **{name: text for name, text in details.items() if text is not None}}
 
 
 def _unpause(draft: Draft) -> None:

@@ -232,6 +232,8 @@ class Draft(ReadinessDraft):
 
     def move_workflow(self, status: WorkflowStatus, **fields: Any) -> None:
         check_workflow_transition(self.status, status)
+        if self.status is WorkflowStatus.PAUSED:
+            self.changes.fields["paused"] = None
         self._set_status(status)
         self.changes.fields.update(status=status, **fields)
         error = fields.get("error")

@@ -21,6 +21,7 @@ from orchestrator.application.explain.root_cause import (
 )
 from orchestrator.application.explain.status_view import StatusView
 from orchestrator.application.explain.text import (
+    describe_requester,
     format_ago,
     format_duration,
     format_status,
@@ -135,7 +136,8 @@ def explain_execution_status(
         return [Reason(ReasonCode(record.status.value), describe_finish(record, now_ms), advice=advice)]
     since = f" for {format_duration(now_ms - since_ms)}" if since_ms is not None else ""
     if record.status is W.PAUSED:
-        words = f"the execution has been paused{since}: no step is dispatched; running steps continue"
+        paused = f"paused{since}{describe_requester(record.pause_details or {})}"
+        words = f"the execution has been {paused}: no step is dispatched; running steps continue"
         advice = f"resume it: orchestrator unpause {record.execution_id}"
         return [Reason(ReasonCode.PAUSED, words, advice=advice)]
     if record.status is W.COMPENSATING:

@@ -1,7 +1,7 @@
 """The statuses of the units of an execution as they are shown, and the time at which each began.
 
 A record has `in_progress` from the dispatch on, because no commit is made when a worker takes the job. Until
-then the unit is shown as `queued`. Only its lease tells: `redis_rq/queries/queued_units.py` reads it. All
+then the unit is shown as `queued`. Only its lease tells: `redis_rq/queued_units.py` reads it. All
 commands take the statuses that they show from here, so that they agree.
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from orchestrator.application.records.events import parse_iso_ms
@@ -50,3 +50,9 @@ def summarize_error(error: dict[str, Any]) -> str:
     message = str(error.get("message") or error.get("kind") or "no reason given").strip()
     first_line = message.partition("\n")[0]
     return f"{error['type']}: {first_line}" if error.get("type") else first_line
+
+
+def describe_requester(details: Mapping[str, Any]) -> str:
+    """Name the requester of a control and its reason, as far as they are known; ` by ada (a duplicate)`."""
+    by = f" by {details['by']}" if details.get("by") else ""
+    return f"{by} ({details['reason']})" if details.get("reason") else by

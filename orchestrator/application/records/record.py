@@ -13,7 +13,7 @@ from typing import Any
 from orchestrator.application.records.changes import Changes, apply_item_changes
 from orchestrator.application.records.events import Parent
 from orchestrator.application.records.readiness import Readiness
-from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, WorkflowStatus
+from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import Slot, StepRecord
 from orchestrator.application.records.timers import Timer, timers_for_step
 from orchestrator.application.spec.graph import Graph
@@ -33,6 +33,8 @@ class WorkflowRecord:
     parent     the dispatch that started this execution as a child
     schedule   the name of the schedule that started this execution
     slot       the slot under the workflow's own concurrency key
+    cancelled  when it was cancelled, with the reason and the requester if they were given
+    paused     the same of the pause, while the execution is paused
     ending     the final status and fields that apply once everything is compensated
     shared     the values of the shared scopes when the record was checked out; not part of the record
     size       how many bytes were loaded or written for it; not part of the record. A value that was
@@ -61,6 +63,7 @@ class WorkflowRecord:
     parent: Parent | None = None
     slot: Slot | None = None
     cancelled: dict[str, Any] | None = None
+    paused: dict[str, Any] | None = None
     ending: dict[str, Any] | None = None
     compensated: bool | None = None
     completions: int = 0
@@ -98,6 +101,11 @@ class WorkflowRecord:
     def is_final(self) -> bool:
         return self.status in FINAL_WORKFLOW_STATUSES
 
+    @property
+    def pause_details(self) -> dict[str, Any] | None:
+        """`paused` of an execution that is paused. An earlier release may have left it when it unpaused."""
+        return self.paused if self.status is WorkflowStatus.PAUSED else None
+
     def units(self) -> Iterator[tuple[str, StepRecord]]:
         """Every step, item of a map, compensation, and the webhook."""
         yield from self.steps.items()
@@ -127,6 +135,15 @@ def read_parts(stored: dict[str, Any]) -> dict[str, Any]:
         if value is not None:
             stored[name] = part(**{one.name: value[one.name] for one in fields(part) if one.name in value})
     return stored
+
+
+def find_last_outputs(record: WorkflowRecord) -> dict[str, Any]:
+    """The output of each completed step on which no other step depends."""
+    return {
+        step_id: step.output
+        for step_id, step in record.steps.items()
+        if step.status is StepStatus.COMPLETE and not record.graph.children[step_id]
+    }
 
 
 def find_due_timers(record: WorkflowRecord, at_ms: int) -> list[Timer]:

@@ -98,6 +98,7 @@ def _as_dict(one: Summary, details: ExecutionDetails, now_ms: int) -> dict[str, 
         "duration_ms": _duration_ms(one, now_ms),
         "error": details.error,
         "steps": details.steps or None,
+        "paused": details.paused,
     }
     return {name: value for name, value in fields.items() if value is not None}
 

@@ -168,8 +168,9 @@ def _open_stack(
     log: LogOptions,
 ) -> Iterator[EmbeddedStack]:
     """Start a private system, or connect to the given Redis and start the additional workers there."""
-    from orchestrator.embedded import ChildProcesses, EmbeddedStack, embedded_stack, start_workers
+    from orchestrator.embedded import EmbeddedStack, embedded_stack
     from orchestrator.redis_rq.connection import connect
+    from orchestrator.runtime import Runtime
 
     settings = target.settings()
     modules = list(executors or settings.executors)
@@ -184,19 +185,24 @@ def _open_stack(
     if workers is None:
         yield EmbeddedStack(client, redis)
         return
-    environment = {
-        "ORCHESTRATOR_REDIS_URL": settings.redis_url,
-        "ORCHESTRATOR_PREFIX": settings.prefix,
-        "ORCHESTRATOR_EXECUTORS": ",".join(modules),
-    }
-    processes = ChildProcesses(environment, progress.print_text)
+    runtime = Runtime(
+        executors=modules,
+        workers=workers,
+        queues=queues,
+        coordinators=0,
+        grace_s=FINISH_TIMEOUT_S,
+        settings=settings,
+        log_options=log.arguments,
+        print_line=progress.print_text,
+    )
+    runtime.spawn()
     try:
-        start_workers(processes, workers, queues, log.arguments)
-        yield EmbeddedStack(client, redis, processes.check)
+        yield EmbeddedStack(client, redis, runtime.check)
         # By now the workers may run steps of other executions: let them finish.
-        processes.terminate(FINISH_TIMEOUT_S)
+        runtime.shutdown()
+        runtime.join()
     finally:
-        processes.kill()
+        runtime.kill()
 
 
 def _wait_for_start(stack: EmbeddedStack, entry_id: str) -> StartResult:

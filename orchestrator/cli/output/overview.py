@@ -60,7 +60,8 @@ def format_header(record: WorkflowRecord, now_ms: int) -> list[str]:
         "parent": _format_parent(record.parent),
         "slot": _format_slot(record.slot),
         "signals": ", ".join(str(signal["name"]) for signal in record.signals) or None,
-        "cancelled": _format_cancelled(record.cancelled, now_ms),
+        "paused": _format_request(record.pause_details, now_ms),
+        "cancelled": _format_request(record.cancelled, now_ms),
         "compensated": {True: "all steps", False: "not all steps", None: None}[record.compensated],
     }
     return [format_title(record, now_ms), *format_facts(facts)]
@@ -227,9 +228,10 @@ def _format_slot(slot: Slot | None) -> str | None:
     return f"{verb} one of {slot.limit} of {slot.key}"
 
 
-def _format_cancelled(cancelled: Mapping[str, Any] | None, now_ms: int) -> str | None:
-    if cancelled is None:
+def _format_request(details: Mapping[str, Any] | None, now_ms: int) -> str | None:
+    """Format when a cancel or a pause took effect, with its requester and its reason."""
+    if details is None:
         return None
-    by = f", by {cancelled['by']}" if cancelled.get("by") else ""
-    reason = f": {cancelled['reason']}" if cancelled.get("reason") else ""
-    return f"{format_past_time(cancelled['at'], now_ms)}{by}{reason}"
+    by = f", by {details['by']}" if details.get("by") else ""
+    reason = f": {details['reason']}" if details.get("reason") else ""
+    return f"{format_past_time(details['at'], now_ms)}{by}{reason}"

@@ -46,6 +46,7 @@ def as_dict(view: StatusView) -> dict[str, Any]:
         "group": record.group,
         "schedule": record.schedule,
         "parent": None if record.parent is None else _hide_secret(asdict(record.parent)),
+        "paused": record.pause_details,
         "cancelled": record.cancelled,
         "compensated": record.compensated,
         "created_at": record.created_at,

@@ -18,7 +18,7 @@ from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, Wor
 from orchestrator.redis_rq.connection import Client, execute_pipeline
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.queries.listing import Summary
-from orchestrator.redis_rq.queries.queued_units import read_status_views
+from orchestrator.redis_rq.queued_units import read_status_views
 from orchestrator.redis_rq.scripts import batches
 from orchestrator.redis_rq.store import RedisStore
 
@@ -31,11 +31,13 @@ _ERROR_FIELDS = ("kind", "type", "message", "step")
 
 @dataclass(frozen=True, slots=True)
 class ExecutionDetails:
-    """The error with which an execution failed or will fail, with its step and without secrets, and the
-    active steps of an open execution with their statuses as they are shown."""
+    """The error with which an execution failed or will fail, with its step and without secrets, the active
+    steps of an open execution with their statuses as they are shown, and the time, the reason and the
+    requester of the pause of a paused one."""
 
     error: Mapping[str, Any] | None = None
     steps: Mapping[str, str] = field(default_factory=dict)
+    paused: Mapping[str, Any] | None = None
 
 
 class DetailReader:
@@ -79,7 +81,7 @@ def _details(view: StatusView) -> ExecutionDetails:
         if step.is_active and not record.is_final
     }
     if not error:
-        return ExecutionDetails(steps=active)
+        return ExecutionDetails(steps=active, paused=record.pause_details)
     redacted = make_record_view(record)(error)
     shown = {name: redacted[name] for name in _ERROR_FIELDS if redacted.get(name) is not None}
-    return ExecutionDetails(shown, active)
+    return ExecutionDetails(shown, active, record.pause_details)

@@ -17,7 +17,7 @@ from orchestrator.redis_rq.connection import Client, clock_ms, translate_errors
 from orchestrator.redis_rq.job_codec import JOB_FIELDS, read_payload
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.queries.jobs import find_job
-from orchestrator.redis_rq.queries.queued_units import read_status_view
+from orchestrator.redis_rq.queued_units import read_status_view
 from orchestrator.redis_rq.step_log import read_log_lines
 
 

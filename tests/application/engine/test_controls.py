@@ -224,6 +224,44 @@ def test_a_paused_workflow_takes_in_results_and_dispatches_nothing() -> None:
     assert world.dispatched(world.unpause()) == ["b"]
 
 
+def test_a_pause_keeps_its_reason_and_its_requester_until_it_ends() -> None:
+    world = in_progress()
+
+    world.pause("the supplier is closed", "ada")
+    first = world.record.paused
+    world.pause("another reason", "bob")  # it is paused already
+    again, noted = world.record.pause_details, [one for one in world.history if "control" in one]
+    world.unpause()
+
+    assert first == again == {"at": world.moment().iso, "reason": "the supplier is closed", "by": "ada"}
+    assert [(one["control"], one["reason"], one["by"]) for one in noted] == [
+        ("pause", "the supplier is closed", "ada")
+    ]
+    assert world.record.paused is world.record.pause_details is None
+
+
+def test_a_pause_without_a_reason_keeps_its_time_alone() -> None:
+    world = paused()
+
+    assert world.record.paused == {"at": world.moment().iso}
+
+
+def test_a_paused_workflow_that_ends_is_not_paused_any_more() -> None:
+    cancelled, failed = paused(), paused()
+
+    cancelled.cancel()
+    failed.fail("a")
+
+    assert cancelled.record.paused is failed.record.paused is None
+
+
+def test_what_an_earlier_release_left_behind_is_not_taken_for_a_pause() -> None:
+    world = in_progress()
+    world.record.paused = {"at": world.moment().iso}
+
+    assert world.record.pause_details is None
+
+
 def test_a_paused_workflow_does_not_complete_before_it_is_unpaused() -> None:
     world = paused()
     world.finish("a", {})

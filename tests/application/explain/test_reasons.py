@@ -875,3 +875,23 @@ def test_an_error_is_summarized_by_its_first_line() -> None:
     assert summarize_error({"type": "ValueError", "message": "no\nway"}) == "ValueError: no"
     assert summarize_error({"kind": "timeout"}) == "timeout"
     assert summarize_error({}) == "no reason given"
+
+
+@pytest.mark.parametrize(
+    ("reason", "by", "words"),
+    [
+        (None, None, "paused"),
+        (None, "ada", "paused by ada"),
+        ("a strike", None, "paused (a strike)"),
+        ("a strike", "ada", "paused by ada (a strike)"),
+    ],
+)
+def test_a_pause_is_explained_with_its_requester_and_its_reason(
+    reason: str | None, by: str | None, words: str
+) -> None:
+    world = started(task("a"))
+    world.pause(reason, by)
+
+    [found, _] = explain_execution(StatusView(world.record), NOW_MS)
+
+    assert found.words == f"the execution has been {words}: no step is dispatched; running steps continue"
