@@ -162,11 +162,13 @@ def _compare(world: World, records: dict[str, WorkflowRecord], shared: Json, has
     if (lost or declined) and (_is_cut_short(records) or _is_cut_short_in(wanted)):
         return
     found = {name: essence(record) for name, record in sorted(records.items())}
+    # A customer sends an early signal again after a reset of the step, because the reset may have used it up.
+    ignored = {UNHEARD, *(wait.signal for wait in world.case.waits.values() if wait.is_early)}
     has_forgotten = False
     for name in sorted({*found, *wanted["records"]}):
         one, other = _visible(found.get(name)), _visible(wanted["records"].get(name))
         if one is not None:
-            one["signals"] = [signal for signal in one["signals"] if signal["name"] != UNHEARD]
+            one["signals"] = [signal for signal in one["signals"] if signal["name"] not in ignored]
         if one is not None and other is not None and _is_part(one["signals"], other["signals"]):
             other["signals"] = one["signals"]  # a signal that no step waits for may arrive after the end
         if one is None and _is_forgotten_child(world, name):
