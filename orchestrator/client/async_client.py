@@ -142,7 +142,7 @@ class AsyncClient:
         return await self._control("cancel", execution_id, reply_timeout_s, reason=reason, by=by)
 
     async def pause(
-        self, execution_id: str, reason: str | None = None, by: str | None = None
+        self, execution_id: str, by: str | None = None, *, reason: str | None = None
     ) -> ControlResult:
         return await self._control("pause", execution_id, reason=reason, by=by)
 

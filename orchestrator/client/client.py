@@ -191,7 +191,7 @@ class Client:
         """Cancel an execution and its children at once; then its completed steps are compensated."""
         return self._control("cancel", execution_id, reply_timeout_s, reason=reason, by=by)
 
-    def pause(self, execution_id: str, reason: str | None = None, by: str | None = None) -> ControlResult:
+    def pause(self, execution_id: str, by: str | None = None, *, reason: str | None = None) -> ControlResult:
         """Dispatch no more steps; running steps continue, and their results count."""
         return self._control("pause", execution_id, reason=reason, by=by)
 

@@ -107,7 +107,7 @@ def test_a_program_on_asyncio_starts_controls_and_follows_executions(system: Sta
             await client.start("add", execution_id="one")
 
         await client.start(WAIT, execution_id="two", labels={"team": "blue"})
-        assert (await client.pause("two", "a strike", "ada")).status == "paused"
+        assert (await client.pause("two", "ada", reason="a strike")).status == "paused"
         assert ((await client.run_status("two")).paused or {})["reason"] == "a strike"
         assert (await client.unpause("two", by="ada")).status == "in_progress"
         assert (await client.hold("two", "b")).changed

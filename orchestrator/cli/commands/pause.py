@@ -20,4 +20,4 @@ def pause(target: Target, ids: tuple[str, ...], reason: str | None, by: str | No
     step, use `hold-step`.
     """
     client = target.client()
-    send_to_each(ids, lambda one: client.pause(one, reason, by), as_json)
+    send_to_each(ids, lambda one: client.pause(one, by, reason=reason), as_json)
