@@ -111,6 +111,13 @@ def resolve_executors(source: ExecutorSource) -> Callable[..., Any] | Executors:
     return Executors([source] if isinstance(source, str) else source, advice=_ADVICE)
 
 
+def find_executor(executors: Callable[..., Any] | Executors, fn: str) -> tuple[Executor, tuple[str, ...]]:
+    """The executor of a name, and the arguments that it takes before its inputs."""
+    if isinstance(executors, Executors):
+        return executors.find(fn), ()
+    return executors, (fn,)
+
+
 def public_functions(module: ModuleType) -> dict[str, Executor]:
     """The functions that a module defines, or lists in `__all__`."""
     listed = getattr(module, "__all__", None)

@@ -31,7 +31,7 @@ from orchestrator.backend.payloads import (
 )
 from orchestrator.backend.ports import Runner, StepLogStore, Store
 from orchestrator.backend.results import as_result_runner
-from orchestrator.invocation.executors import Executors, ExecutorSource, resolve_executors
+from orchestrator.invocation.executors import ExecutorSource, find_executor, resolve_executors
 from orchestrator.invocation.invoke import Call, Failure, Result, invoke
 from orchestrator.invocation.parameters import build_context
 from orchestrator.settings import Settings
@@ -105,10 +105,7 @@ class _JobCall(Call):
         self._step_log_limiter: StepLogLimiter | None = None
 
     def find_executor(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        execute = self._worker._execute
-        if isinstance(execute, Executors):
-            return execute.find(self.fn), ()
-        return execute, (self.fn,)
+        return find_executor(self._worker._execute, self.fn)
 
     def load_inputs(self) -> tuple[dict[str, Any], Failure | None]:
         return load_job_inputs(self._job, self._worker._payload_store, self.settings.payload_max_bytes)

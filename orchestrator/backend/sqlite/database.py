@@ -128,6 +128,8 @@ class Database:
         self._pid, self._lock = os.getpid(), Lock()
         # Python 3.13 warns about connections that are never closed: a dropped database closes its own.
         self._close_idle = weakref.finalize(self, _close_all, self._idle, self._pid)
+        with self.read_transaction() as db:
+            self._check_owner(db)  # before anything in the file is changed
         with self._borrow() as db:
             self._prepare(db)
 
@@ -196,18 +198,21 @@ class Database:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("BEGIN IMMEDIATE")
         try:
-            found = db.execute("PRAGMA user_version").fetchone()[0]
-            if found not in (0, SCHEMA_VERSION):
-                raise StoreError(
-                    f"{self._path} has schema version {found}, this release reads only {SCHEMA_VERSION}"
-                )
-            if found == 0 and db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
-                raise StoreError(f"{self._path} is a database of another program: use another file")
+            self._check_owner(db)
             for statement in _TABLES.split(";"):
                 db.execute(statement)
             db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         finally:
             db.execute("COMMIT")
+
+    def _check_owner(self, db: sqlite3.Connection) -> None:
+        found = db.execute("PRAGMA user_version").fetchone()[0]
+        if found not in (0, SCHEMA_VERSION):
+            raise StoreError(
+                f"{self._path} has schema version {found}, this release reads only {SCHEMA_VERSION}"
+            )
+        if found == 0 and db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
+            raise StoreError(f"{self._path} is a database of another program: use another file")
 
 
 def _close_all(connections: list[sqlite3.Connection], pid: int) -> None:
