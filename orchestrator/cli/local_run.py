@@ -10,31 +10,35 @@ import os
 import shlex
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.application.errors import InvalidEvent, RecordNotFound, StartRejected, StoreError
+from orchestrator.application.errors import ExecutorNotFound, InvalidEvent, StartRejected, StoreError
 from orchestrator.application.explain.status_view import StatusView
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.values.unit_id import WEBHOOK_UNIT
 from orchestrator.backend.backend import Backend
+from orchestrator.backend.memory import InMemoryStore
 from orchestrator.backend.sqlite.store import SqliteStore
 from orchestrator.cli.errors import InterruptedBySignal, InvalidRequest
 from orchestrator.cli.execution_lock import lock_execution
 from orchestrator.cli.interruption import Interrupted
+from orchestrator.cli.kept_executions import find_execution
 from orchestrator.cli.local_options import ONLY_UNFINISHED, LocalOptions
 from orchestrator.cli.options import add_current_directory
 from orchestrator.cli.output.formatting import format_error
 from orchestrator.cli.output.forwarded_output import ForwardedOutput
 from orchestrator.cli.output.progress import Progress
 from orchestrator.cli.output.values import redact_value
+from orchestrator.invocation.executors import Executors, find_executor, resolve_executors
 from orchestrator.local.workflow import Workflow
 from orchestrator.settings import Settings
 
 POLL_INTERVAL_S = 0.1
+EXECUTORS_ADVICE = "name its module with --executors, as at the start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,30 +52,32 @@ class LocalStart:
 
 
 def run_local(
-    local: LocalOptions, start: LocalStart | None, executors: Sequence[str], progress: Progress
+    local: LocalOptions, start: LocalStart | None, modules: Sequence[str], progress: Progress
 ) -> StatusView:
     """Start an execution, or without a start continue one, and run it to its end."""
     settings = Settings.from_environment()
     add_current_directory()
+    executors = resolve_executors(list(modules or settings.executors))
+    more: dict[str, Any] = {} if local.threads is None else {"threads": local.threads}
     with _open_store(local) as store:
-        more: dict[str, Any] = {} if local.threads is None else {"threads": local.threads}
-        modules = list(executors or settings.executors)
-        backend = Backend(modules, store=store, settings=settings, **more)
         if start is not None:
-            weid = _start(backend, start)
+            weid = _start(Backend(store=store, settings=settings), start)
         else:
-            assert store is not None, "check_other_options() asks for --db"
+            assert isinstance(store, SqliteStore), "check_other_options() asks for --db"
             weid = find_execution(store, str(local.db), local.resume or ONLY_UNFINISHED)
-        execution_id = backend.load(weid).execution_id
-        lock = nullcontext() if local.db is None else lock_execution(local.db, execution_id)
-        with lock:
-            return _run(Workflow(weid, backend), _Continuation(local.db, execution_id, executors), progress)
+            _check_executors(executors, store.load(weid))
+        execution_id = store.load(weid).execution_id
+        with lock_execution(local.db, execution_id) if local.db is not None else nullcontext():
+            # A backend takes the dispatches for lost that are older than itself. While another process has
+            # the lock it may dispatch, so the backend is made after that.
+            backend = Backend(executors, store=store, settings=settings, **more)
+            return _run(Workflow(weid, backend), _Continuation(local.db, execution_id, modules), progress)
 
 
 @contextmanager
-def _open_store(local: LocalOptions) -> Iterator[SqliteStore | None]:
+def _open_store(local: LocalOptions) -> Iterator[SqliteStore | InMemoryStore]:
     if local.db is None:
-        yield None
+        yield InMemoryStore()
         return
     if local.resume is not None and not os.path.exists(local.db):
         raise InvalidRequest(f"there is no file {local.db!r}, so nothing can be continued")
@@ -96,58 +102,16 @@ def _start(backend: Backend, start: LocalStart) -> str:
         raise StartRejected(str(error)) from error
 
 
-# ---- finding an execution to continue
-
-
-def find_execution(store: SqliteStore, db: str, execution_id: str) -> str:
-    """The full id of an execution; with ONLY_UNFINISHED, of the only one that has not ended."""
-    if execution_id != ONLY_UNFINISHED:
-        return _find_by_id(store, db, execution_id)
-    found = _find_unfinished(store)
-    if not found:
-        raise InvalidRequest(
-            f"{db} has no unfinished execution; --resume EXECUTION prints the result of a finished one again"
-        )
-    if len(found) > 1:
-        lines = (f"  {_describe(record)}" for record in found)
-        raise InvalidRequest(
-            "\n".join([f"{db} has {len(found)} unfinished executions; name one with --resume:", *lines])
-        )
-    return found[0].workflow_execution_id
-
-
-def _find_by_id(store: SqliteStore, db: str, execution_id: str) -> str:
-    try:
-        record = store.load(execution_id)
-    except RecordNotFound:
-        known = ", ".join(record.execution_id for record in _find_unfinished(store)) or "none"
-        raise InvalidRequest(f"{db} has no execution {execution_id!r}; unfinished ones: {known}") from None
-    root = _find_root(store, record)
-    if root is not record:
-        raise InvalidRequest(
-            f"{execution_id!r} is a child of {root.execution_id!r}: continue that, and with it the child"
-        )
-    return record.workflow_execution_id
-
-
-def _find_unfinished(store: SqliteStore) -> list[WorkflowRecord]:
-    """The executions that have not ended, or have children that have not, the oldest first."""
-    roots = (_find_root(store, store.load(weid)) for weid in store.list_open())
-    by_id = {record.workflow_execution_id: record for record in roots}
-    return sorted(by_id.values(), key=lambda record: record.created_at)
-
-
-def _find_root(store: SqliteStore, record: WorkflowRecord) -> WorkflowRecord:
-    while record.parent is not None:
-        record = store.load(record.parent.execution)
-    return record
-
-
-def _describe(record: WorkflowRecord) -> str:
-    return f"{record.execution_id}  {record.spec.name or 'workflow'}, started at {record.created_at}"
-
-
-# ---- running it
+def _check_executors(executors: Callable[..., Any] | Executors, record: WorkflowRecord) -> None:
+    """Reject a continuation that lacks an executor: its step would fail, and the execution with it."""
+    if record.is_final:
+        return
+    for step in record.spec.steps:
+        if step.fn and not record.steps[step.id].is_final:
+            try:
+                find_executor(executors, step.fn)
+            except ExecutorNotFound as error:
+                raise InvalidRequest(f"step {step.id!r}: {error}; {EXECUTORS_ADVICE}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +120,13 @@ class _Continuation:
 
     db: str | None
     execution_id: str
-    executors: Sequence[str]
+    modules: Sequence[str]
 
     @property
     def command(self) -> str:
         assert self.db is not None
-        modules = [word for name in self.executors for word in ("--executors", name)]
-        words = ["orchestrator", "run", "--local", "--db", self.db, "--resume", self.execution_id, *modules]
+        options = [word for name in self.modules for word in ("--executors", name)]
+        words = ["orchestrator", "run", "--local", "--db", self.db, "--resume", self.execution_id, *options]
         return shlex.join(words)
 
     def describe(self) -> str:
