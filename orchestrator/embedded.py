@@ -229,7 +229,7 @@ def _run_demo(
         from fakeredis import FakeRedis, FakeServer
     except ImportError:
         raise EmbeddedStackError(f"{NO_SERVER}, or use a running one with --redis-url") from None
-    from orchestrator.worker.executors.lookup import Executors
+    from orchestrator.invocation.executors import Executors
     from orchestrator.worker.harness import Harness
 
     print_line(DEMO_NOTICE)

@@ -103,10 +103,10 @@ def make_supervisor(
 ) -> Supervisor:
     """The supervisor of one worker: a work-horse, or with `concurrency` a child that runs steps at once.
     Unless it `declines`, a step whose executor is missing fails."""
+    from orchestrator.invocation.executors import BUILT_IN
     from orchestrator.redis_rq.connection import connect
     from orchestrator.redis_rq.declined import ANY_EXECUTOR
     from orchestrator.redis_rq.job_taker import JobTaker, WorkerQueues
-    from orchestrator.worker.executors.lookup import BUILT_IN
     from orchestrator.worker.harness import load_executors
     from orchestrator.worker.processes.concurrent_child import run_concurrent_child
     from orchestrator.worker.processes.published_executors import PublishedExecutors

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from orchestrator.worker.executors.lookup import load_built_in
+from orchestrator.invocation.executors import load_built_in
 
 Json = dict[str, Any]
 PATIENCE_S = 180.0

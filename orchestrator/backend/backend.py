@@ -57,7 +57,7 @@ from orchestrator.backend.runfox_api import RunfoxMethods, SharedStateAdapter, e
 from orchestrator.backend.shared_state import scope_owner
 from orchestrator.backend.spec_cache import SpecCache
 from orchestrator.backend.status_changes import OnStatus, StatusChange, status_changes
-from orchestrator.invocation.invoke import ExecutorFunctions
+from orchestrator.invocation.executors import ExecutorSource, resolve_executors
 from orchestrator.settings import Settings
 
 SPEC_CACHE_SIZE = 64
@@ -97,7 +97,7 @@ class QueueStore(Protocol):
 class Backend(RunfoxMethods):
     def __init__(
         self,
-        executor: ExecutorFunctions | None = None,
+        executor: ExecutorSource | None = None,
         store: Store | None = None,
         runner: Runner | None = None,
         poll_interval: float = 0.1,
@@ -111,10 +111,13 @@ class Backend(RunfoxMethods):
     ) -> None:
         """Without arguments everything is in memory.
 
-        `executor` runs the steps when Workflow.run() is called without a worker. `poll_interval` is the
-        longest pause between two queries for results, in seconds. `payloads` keeps large values; by default
-        the store's own payload store does. `settings` are read from the environment by default. `on_status`
-        is called with a StatusChange for each step that changed its status, after the commit.
+        `executor` runs the steps when Workflow.run() is called without a worker: a function for all names,
+        a mapping of names to functions, or one or several names of modules. Without it, workers elsewhere run
+        the steps. For names that a mapping or a module lacks, the built-in executors and those of installed
+        packages are used. `poll_interval` is the longest pause between two queries for results, in seconds.
+        `payloads` keeps large values; by default the store's own payload store does. `settings` are read from
+        the environment by default. `on_status` is called with a StatusChange for each step that changed its
+        status, after the commit.
         """
         self.store = ensure_commit(store if store is not None else InMemoryStore())
         if not isinstance(self.store, SharedStateStore):
@@ -124,7 +127,7 @@ class Backend(RunfoxMethods):
         self.runner = as_result_runner(runner if runner is not None else InProcessRunner())
         if isinstance(self.runner, InProcessRunner) and self.runner.payloads is None:
             self.runner.payloads = self.payloads
-        self.executor = executor
+        self.executor = None if executor is None else resolve_executors(executor)
         self.worker: Worker | None = None  # Workflow.run() sets it
         self.settings = settings if settings is not None else Settings.from_environment()
         self.poll_interval, self.clock, self.nonce = poll_interval, clock, nonce

@@ -183,7 +183,7 @@ def labels_option(text: str) -> Callable[[F], F]:
 
 
 def start_options(command: F) -> F:
-    """Add the options of a start; the command receives them as `options`."""
+    """Add the options of a start; the command receives them as `options`, by their names in StartOptions."""
 
     @wraps(command)
     def with_options(
@@ -197,13 +197,17 @@ def start_options(command: F) -> F:
         webhook: str | None,
         **others: Any,
     ) -> Any:
-        from orchestrator.client import StartOptions
-
         if idempotency_window is not None and idempotency_root is None:
             raise click.UsageError("--idempotency-window needs an --idempotency-root")
-        options = StartOptions(
-            on_conflict, label, group, priority, idempotency_root, idempotency_window, webhook
-        )
+        options = {
+            "conflict_policy": on_conflict,
+            "labels": label,
+            "group": group,
+            "priority": priority,
+            "idempotency_root": idempotency_root,
+            "idempotency_window_s": idempotency_window,
+            "webhook": webhook,
+        }
         return command(*args, options=options, **others)
 
     for option in (

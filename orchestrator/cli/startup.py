@@ -29,8 +29,8 @@ NO_EXECUTORS = (
 def load_executors(settings: Settings, built_in_only: bool = False) -> None:
     """Import the executors once, before any work-horse is forked; the current directory is searched too.
     InvalidRequest if there are none but the built-in ones, unless that is wanted."""
+    from orchestrator.invocation.executors import BadExecutors, prepare_built_ins
     from orchestrator.worker import harness
-    from orchestrator.worker.executors.lookup import BadExecutors, prepare_built_ins
 
     add_current_directory()
     try:

@@ -12,8 +12,8 @@ from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, Wor
 from orchestrator.diagnosis.checks import Check, Level, ok, warning
 from orchestrator.diagnosis.snapshot import REPAIR_ADVICE, RedisSnapshot
 from orchestrator.diagnosis.webhooks import RECENT_MS, check_webhooks
+from orchestrator.invocation.executors import BadExecutors, Executors
 from orchestrator.redis_rq.connection import execute_pipeline, translate_errors
-from orchestrator.worker.executors.lookup import BadExecutors, Executors
 
 SAMPLE_SIZE = 100
 MIN_RQ_VERSION, RQ_VERSION_BELOW = (2, 0), (3, 0)

@@ -1,1 +1,1 @@
-"""Call an executor. Every kind of worker uses this package."""
+"""Find an executor by its name and call it. Every kind of worker uses this package."""

@@ -1,4 +1,4 @@
-"""InProcessWorker: runs the jobs of a runner in this process, with plain functions as executors.
+"""InProcessWorker: runs the jobs of a runner in this process. Its executors are plain functions.
 
     take_pending_jobs -> invoke -> submit
 
@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from orchestrator.application.errors import ExecutorNotFound, StoreError
+from orchestrator.application.errors import StoreError
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import ResultEvent, iso
 from orchestrator.application.records.step_log import LogLine, StepLogLimiter
@@ -31,7 +31,8 @@ from orchestrator.backend.payloads import (
 )
 from orchestrator.backend.ports import Runner, StepLogStore, Store
 from orchestrator.backend.results import as_result_runner
-from orchestrator.invocation.invoke import Call, ExecutorFunctions, Failure, Result, invoke
+from orchestrator.invocation.executors import ExecutorSource, find_executor, resolve_executors
+from orchestrator.invocation.invoke import Call, Failure, Result, invoke
 from orchestrator.invocation.parameters import build_context
 from orchestrator.settings import Settings
 
@@ -42,7 +43,7 @@ class InProcessWorker:
     def __init__(
         self,
         runner: Runner,
-        execute: ExecutorFunctions,
+        execute: ExecutorSource,
         *,
         clock: Callable[[], int] = now_ms,
         name: str | None = None,
@@ -51,10 +52,12 @@ class InProcessWorker:
         settings: Settings | None = None,
         secrets: ReadSecret | None = None,
     ) -> None:
-        """`store` keeps the step log if it can; otherwise the lines are only logged. `payloads` keeps large
-        values; by default the runner's payload store does. `settings` are read from the environment by
-        default, and so are secrets, unless `secrets` reads them."""
-        self._runner, self._execute, self._clock = as_result_runner(runner), execute, clock
+        """`execute` has the executors, as `executor` of Backend. `store` keeps the step log if it can;
+        otherwise the lines are only logged. `payloads` keeps large values; by default the runner's payload
+        store does. `settings` are read from the environment by default, and so are secrets, unless `secrets`
+        reads them."""
+        self._runner, self._clock = as_result_runner(runner), clock
+        self._execute = resolve_executors(execute)
         self._step_log_store = store if isinstance(store, StepLogStore) else None
         self._payloads, self._own_payloads = payloads, MemoryPayloads()
         self._settings = settings if settings is not None else Settings.from_environment()
@@ -102,12 +105,7 @@ class _JobCall(Call):
         self._step_log_limiter: StepLogLimiter | None = None
 
     def find_executor(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        execute = self._worker._execute
-        if callable(execute):
-            return execute, (self.fn,)
-        if self.fn not in execute:
-            raise ExecutorNotFound(self.fn, execute)
-        return execute[self.fn], ()
+        return find_executor(self._worker._execute, self.fn)
 
     def load_inputs(self) -> tuple[dict[str, Any], Failure | None]:
         return load_job_inputs(self._job, self._worker._payload_store, self.settings.payload_max_bytes)

@@ -12,8 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 from orchestrator.application.errors import ExecutorNotFound
 from orchestrator.application.spec.model import WEBHOOK_STEP, LoadedSpec, StepSpec
 from orchestrator.application.spec.validation import check_spec, load_spec
+from orchestrator.invocation.executors import Executors, public_functions
 from orchestrator.testing.errors import WorkflowTestError
-from orchestrator.worker.executors.lookup import Executors, public_functions
 
 SUFFIXES = (".yaml", ".yml", ".json")
 

@@ -36,6 +36,7 @@ from orchestrator.application.errors import ExecutorNotFound, Unavailable
 from orchestrator.application.records.events import DeclinedEvent, LostEvent, StartedEvent, iso
 from orchestrator.application.values.payload_refs import PayloadStore
 from orchestrator.invocation.coroutines import await_result
+from orchestrator.invocation.executors import Executor, Executors
 from orchestrator.invocation.invoke import invoke
 from orchestrator.logs import run_context
 from orchestrator.redis_rq.connection import Client, connect_like, retry_until_available, translate_errors
@@ -45,7 +46,6 @@ from orchestrator.redis_rq.job_codec import build_payload, lease_of_payload
 from orchestrator.redis_rq.json_codec import dumps
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.settings import LEASE_S, Settings
-from orchestrator.worker.executors.lookup import Executor, Executors
 from orchestrator.worker.lease import Lease, LeaseRenewer, RedisClock
 from orchestrator.worker.leaving import RunTracker, leave_with_parent
 from orchestrator.worker.memory_limit import limit_memory

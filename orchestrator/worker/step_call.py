@@ -16,10 +16,10 @@ from rq.timeouts import JobTimeoutException
 
 from orchestrator.application.records.events import iso
 from orchestrator.application.redaction.by_value import ValueRedactor
+from orchestrator.invocation.executors import Executor
 from orchestrator.invocation.invoke import Call, Failure, Result
 from orchestrator.invocation.parameters import Heartbeat, build_context
 from orchestrator.settings import Settings
-from orchestrator.worker.executors.lookup import Executor
 from orchestrator.worker.fork_guard import exit_if_forked
 from orchestrator.worker.heartbeat_watchdog import HeartbeatWatchdog
 from orchestrator.worker.lease import Lease

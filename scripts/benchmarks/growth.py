@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 
+from orchestrator.invocation.executors import Executors
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.job_taker import JobTaker, WorkerQueues
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.worker.executors.lookup import Executors
 from orchestrator.worker.harness import Harness
 from orchestrator.worker.lease import RedisClock
 from orchestrator.worker.processes.recycling import RecyclingLimits, RecyclingMonitor

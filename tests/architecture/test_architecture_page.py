@@ -15,9 +15,9 @@ import pytest
 
 from architecture.test_layers import RULES
 from orchestrator.client import Client
+from orchestrator.invocation.executors import Executors
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.job_taker import JobTaker, WorkerQueues
-from orchestrator.worker.executors.lookup import Executors
 from orchestrator.worker.harness import Harness
 from orchestrator.worker.lease import RedisClock
 from orchestrator.worker.processes.recycling import RecyclingLimits, RecyclingMonitor

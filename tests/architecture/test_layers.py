@@ -120,7 +120,6 @@ RULES = {
         INVOCATION,
         PAYLOAD_STORES,
         REDIS_RQ,
-        WORKER_EXECUTORS,
         SETTINGS,
         "orchestrator.logs",
         "orchestrator.processes",
@@ -139,14 +138,14 @@ RULES = {
     CLIENT: rule(APPLICATION, BACKEND, PAYLOAD_STORES, REDIS_RQ, QUERIES, SETTINGS),
     "orchestrator.diagnosis": rule(  # it reads and writes nothing
         APPLICATION,
+        INVOCATION,
         CLIENT,
         REDIS_RQ,
         QUERIES,
-        WORKER_EXECUTORS,
         libraries=DATA | {"redis"},
         never=DECIDES,
     ),
-    "orchestrator.testing": rule(APPLICATION, INVOCATION, BACKEND, LOCAL, SETTINGS, WORKER_EXECUTORS),
+    "orchestrator.testing": rule(APPLICATION, INVOCATION, BACKEND, LOCAL, SETTINGS),
     "orchestrator.testing.plugin": Rule(
         ours=frozenset({"orchestrator.testing"}), libraries=frozenset({"pytest"})
     ),
@@ -280,7 +279,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
         ("orchestrator.redis_rq.store", "import orchestrator.coordinator.loop"),
         ("orchestrator.worker.harness", "from orchestrator.application.engine import advance"),
         ("orchestrator.worker.harness", "from orchestrator.application.engine.transitions import advance"),
-        ("orchestrator.worker.executors.lookup", "import orchestrator_executors.greetings"),
+        ("orchestrator.invocation.executors", "import orchestrator_executors.greetings"),
         ("orchestrator.coordinator.loop", "from rq import Queue"),
         ("orchestrator.coordinator.loop", "from orchestrator.settings import Settings"),
         ("orchestrator.client", "from orchestrator import Workflow"),

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from orchestrator.coordinator.loop import Coordinator
+from orchestrator.invocation.executors import Executor
 from orchestrator.redis_rq.connection import Client
-from orchestrator.worker.executors.lookup import Executor
 from servers.proxy import Proxy
 from worlds.documents import Json, document, step
 from worlds.families import (

@@ -9,7 +9,7 @@ from diagnosis.test_why import connected, explained, reason_of, registered
 from orchestrator.application.explain.reasons import ReasonCode
 from orchestrator.diagnosis import Level
 from orchestrator.diagnosis.snapshot import RedisReasonCode
-from orchestrator.worker.executors.lookup import Executors
+from orchestrator.invocation.executors import Executors
 from orchestrator.worker.harness import Harness
 from worlds.documents import document, step
 from worlds.redis_world import RedisWorld

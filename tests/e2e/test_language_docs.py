@@ -29,12 +29,12 @@ from orchestrator.application.spec.field_types import PLAIN_ACTIONS
 from orchestrator.application.spec.step_models import SpecModel, WorkflowModel
 from orchestrator.application.spec.validation import CODES, WARNINGS
 from orchestrator.client import Client
+from orchestrator.invocation.executors import public_functions
 from orchestrator.invocation.source_config import ENV_ALLOWLIST_VARIABLE
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.event_codec import START_FIELDS, read_event
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.testing import WorkflowTest
-from orchestrator.worker.executors.lookup import public_functions
 from orchestrator_executors import invoices
 from processes import PatientClient, wait_until
 from servers.redis_server import require_redis_server

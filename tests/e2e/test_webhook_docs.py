@@ -26,9 +26,9 @@ from orchestrator.application.redaction.by_key import (
 from orchestrator.application.spec.model import WEBHOOK_STEP
 from orchestrator.application.spec.validation import load_spec
 from orchestrator.application.values.unit_id import WEBHOOK_UNIT
+from orchestrator.invocation.executors import load_built_in
 from orchestrator.redis_rq.event_codec import read_event
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.worker.executors.lookup import load_built_in
 from orchestrator_executors import network
 from orchestrator_executors import webhook as module
 from servers.receiver import Answer, receiver

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from orchestrator import Backend, Workflow
+from orchestrator.invocation.executors import BUILT_IN, Executors
 from orchestrator.invocation.parameters import evaluate
-from orchestrator.worker.executors.lookup import BUILT_IN, Executors
 from orchestrator_executors.echo import echo
 from orchestrator_executors.settings import Refused
 from orchestrator_executors.sleep import sleep

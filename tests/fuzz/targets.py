@@ -31,12 +31,12 @@ from orchestrator.application.spec.validation import check_spec, load_spec
 from orchestrator.application.values.durations import parse_duration
 from orchestrator.cli.main import main
 from orchestrator.convert import convert
+from orchestrator.invocation.executors import Executors
 from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.event_codec import START_FIELDS, read_event
 from orchestrator.redis_rq.job_codec import RUN_STEP, read_payload
 from orchestrator.redis_rq.json_codec import dumps
 from orchestrator.redis_rq.read_size import QUIET_COUNT
-from orchestrator.worker.executors.lookup import Executors
 from orchestrator.worker.harness import Harness
 from worlds.documents import Json
 from worlds.redis_world import RedisWorld

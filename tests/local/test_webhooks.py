@@ -94,14 +94,16 @@ def test_a_failed_webhook_is_attempted_again_by_the_next_run_when_it_is_due(stor
     assert len(hooks.calls) == 2
 
 
-def test_run_returns_without_an_executor_for_the_webhook() -> None:
+def test_the_built_in_webhook_posts_only_to_hosts_that_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ORCHESTRATOR_WEBHOOK_HOSTS", raising=False)
     workflow = Workflow.from_dict(SPEC, backend_with(None))
 
     assert workflow.run() == Complete({"n": 1})
 
     error = webhook(workflow).error
     assert error is not None
-    assert (webhook(workflow).status, error["type"]) == ("retry", "ExecutorNotFound")
+    assert (webhook(workflow).status, error["kind"]) == ("failed", "refused")
+    assert "ORCHESTRATOR_WEBHOOK_HOSTS is not set" in error["message"]
 
 
 def test_without_a_worker_the_job_is_left_to_workers_elsewhere() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from orchestrator.invocation.executors import Executors
 from orchestrator.redis_rq import declined
 from orchestrator.redis_rq.declined import DeclinedStep, Waker, note_declined, read_declined
 from orchestrator.redis_rq.queries.declined_steps import declined_steps
 from orchestrator.redis_rq.queries.inspection import Inspection
-from orchestrator.worker.executors.lookup import Executors
 from orchestrator.worker.harness import Harness
 from worlds.documents import document, step
 from worlds.redis_world import RedisWorld

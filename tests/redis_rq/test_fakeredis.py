@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from orchestrator.client import Client
-from orchestrator.worker.executors.lookup import Executor
+from orchestrator.invocation.executors import Executor
 from worlds.documents import Json, document, step
 from worlds.redis_world import RedisWorld
 from worlds.waiting import wait_until

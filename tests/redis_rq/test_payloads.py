@@ -12,9 +12,9 @@ import pytest
 from orchestrator.application.errors import PayloadMissing, StartRejected
 from orchestrator.application.values.payload_refs import PAYLOAD_KEY, is_payload_reference
 from orchestrator.client import Client
+from orchestrator.invocation.executors import Executors
 from orchestrator.redis_rq.payloads import RedisPayloads
 from orchestrator.settings import Settings
-from orchestrator.worker.executors.lookup import Executors
 from orchestrator.worker.harness import Harness
 from processes import PatientClient, stack
 from servers.redis_contents import calls

@@ -10,9 +10,9 @@ import pytest
 
 from executor_modules import Modules
 from orchestrator.application.errors import ExecutorNotFound, Unavailable
+from orchestrator.invocation.executors import Executor, Executors
 from orchestrator.redis_rq.declined import DeclinedStep, read_declined
 from orchestrator.redis_rq.event_codec import MAX_NAME_LENGTH
-from orchestrator.worker.executors.lookup import Executor, Executors
 from orchestrator.worker.harness import Harness, LazyExecutors
 from worlds.documents import Json, document, step
 from worlds.redis_world import RedisWorld

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from orchestrator.invocation.executors import Executor, Executors
 from orchestrator.redis_rq.connection import Client
 from orchestrator.worker import lease
-from orchestrator.worker.executors.lookup import Executor, Executors
 from orchestrator.worker.harness import Harness
 from servers.proxy import Proxy
 from worlds.documents import Json, document, step

@@ -16,7 +16,7 @@ from orchestrator.application.errors import Unavailable
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.backend.ports import Delivery
 from orchestrator.coordinator.loop import Coordinator
-from orchestrator.worker.executors.lookup import Executor
+from orchestrator.invocation.executors import Executor
 from servers.proxy import Proxy
 from worlds.documents import Json, document, step
 from worlds.redis_world import RedisWorld

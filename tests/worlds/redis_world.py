@@ -24,6 +24,7 @@ from orchestrator.application.spec.tag_routes import TagRoutes
 from orchestrator.backend.backend import Backend
 from orchestrator.coordinator.loop import Coordinator, CoordinatorOptions
 from orchestrator.coordinator.waiting_events import SpecChecker
+from orchestrator.invocation.executors import Executor, Executors
 from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.event_codec import event_fields
 from orchestrator.redis_rq.event_log import RedisEventLog
@@ -33,7 +34,6 @@ from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RedisStore
 from orchestrator.redis_rq.verify.partial_commits import PartialCommits
 from orchestrator.settings import GRACE_MS, MAX_QUEUED, RETENTION_S
-from orchestrator.worker.executors.lookup import Executor, Executors
 from orchestrator.worker.harness import Harness
 from servers.redis_server import RedisServer, own_redis
 from worlds.documents import Json

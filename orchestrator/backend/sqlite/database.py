@@ -150,6 +150,8 @@ class Database:
         self._pid, self._lock = os.getpid(), Lock()
         # Python 3.13 warns about connections that are never closed: a dropped database closes its own.
         self._close_idle = weakref.finalize(self, _close_all, self._idle, self._pid)
+        with self.read_transaction() as db:
+            self._check_owner(db)  # before anything in the file is changed
         self._prepare()
 
     def close(self) -> None:
@@ -217,17 +219,20 @@ class Database:
         with self._borrow() as db:
             _set_wal_mode(db)
         with self.write_transaction() as db:
-            found = db.execute("PRAGMA user_version").fetchone()[0]
-            if found not in (0, SCHEMA_VERSION):
-                raise StoreError(
-                    f"{self._path} has schema version {found}, this release reads only {SCHEMA_VERSION}"
-                )
-            if found == 0 and db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
-                raise StoreError(f"{self._path} is a database of another program: use another file")
+            self._check_owner(db)
             for statement in _TABLES.split(";"):
                 db.execute(statement)
             _add_columns(db)
             db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _check_owner(self, db: sqlite3.Connection) -> None:
+        found = db.execute("PRAGMA user_version").fetchone()[0]
+        if found not in (0, SCHEMA_VERSION):
+            raise StoreError(
+                f"{self._path} has schema version {found}, this release reads only {SCHEMA_VERSION}"
+            )
+        if found == 0 and db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
+            raise StoreError(f"{self._path} is a database of another program: use another file")
 
 
 def _set_wal_mode(db: sqlite3.Connection) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from orchestrator.application.errors import RecordExists, RecordNotFound, StoreError
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.record import RECORD_PARTS, WorkflowRecord, read_parts
-from orchestrator.application.records.status import WorkflowStatus
+from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, WorkflowStatus
 from orchestrator.application.records.step_log import MAX_LINES_PER_EXECUTION, LogLine
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.spec.model import LoadedSpec
@@ -69,6 +69,16 @@ class SqliteStore:
         """The workflow_execution_id for an execution id; a full id is returned as it is."""
         with self._db.read_transaction() as db:
             return _full_id(db, execution_id)
+
+    def list_open(self) -> list[str]:
+        """The ids of the executions that have not ended."""
+        final = sorted(FINAL_WORKFLOW_STATUSES)
+        marks = ", ".join("?" * len(final))
+        with self._db.read_transaction() as db:
+            rows = db.execute(
+                f"SELECT workflow_execution_id FROM workflows WHERE status NOT IN ({marks})", final
+            ).fetchall()
+        return [str(weid) for (weid,) in rows]
 
     def history(self, workflow_execution_id: str) -> list[dict[str, Any]]:
         with self._db.read_transaction() as db:

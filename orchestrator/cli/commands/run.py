@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -12,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.errors import EXIT_CODES, InterruptedBySignal, InvalidRequest
+from orchestrator.cli.interruption import Interrupted, handle_signals
+from orchestrator.cli.local_options import LocalOptions, check_other_options, local_options
 from orchestrator.cli.log_options import LogOptions, log_options
 from orchestrator.cli.options import (
     Target,
     add_current_directory,
     connection_options,
     executors_option,
-    files_argument,
     inputs_option,
     json_option,
     merge_option,
@@ -32,8 +32,9 @@ from orchestrator.cli.output.escaping import print_text
 if TYPE_CHECKING:
     from orchestrator.application.explain.status_view import StatusView
     from orchestrator.application.spec.model import LoadedSpec
+    from orchestrator.cli.local_run import LocalStart
     from orchestrator.cli.output.progress import Progress
-    from orchestrator.client import Client, StartOptions, StartResult
+    from orchestrator.client import Client, StartResult
     from orchestrator.embedded import EmbeddedStack
 
 WORKERS = 2
@@ -44,7 +45,7 @@ WEBHOOK_TIMEOUT_S = 60.0
 
 
 @click.command()
-@files_argument
+@click.argument("files", metavar="FILE...", nargs=-1)
 @merge_option
 @inputs_option
 @executors_option
@@ -60,6 +61,7 @@ WEBHOOK_TIMEOUT_S = 60.0
     multiple=True,
     help="Register a workflow that steps start by name, for this run only; may be repeated.",
 )
+@local_options
 @start_options
 @json_option
 @click.option("--show-redis", is_flag=True, help="Print the record and the history as stored in Redis.")
@@ -74,7 +76,8 @@ def run(
     executors: tuple[str, ...],
     workers: int | None,
     registered: tuple[str, ...],
-    options: StartOptions,
+    local: LocalOptions | None,
+    options: dict[str, Any],
     as_json: bool,
     show_redis: bool,
     log: LogOptions,
@@ -85,42 +88,101 @@ def run(
 
     By default it starts a private Redis, a coordinator and workers, and leaves nothing behind. With
     --redis-url the workflow runs on that Redis, with the coordinators and workers there; --workers N starts N
-    more for this run.
+    more for this run. With --local the steps run in this process, without Redis; with --db FILE too, the
+    execution survives a crash, and --resume continues it.
     """
-    from orchestrator.cli.output import report
-    from orchestrator.wiring import make_keys, make_routes
+    dump = ""
+    if local is None:
+        loaded = _read_workflow(files, merge, inputs)
+        children = _read_children(registered, is_kept=target.redis_url is not None)
+        with (
+            handle_signals(),
+            _open_progress(log) as progress,
+            _open_stack(target, [loaded, *children.values()], executors, workers, progress, log) as stack,
+        ):
+            for name, child in children.items():
+                stack.client.register(name, child.document)
+            view = _run_on_stack(stack, loaded, inputs, options, target, progress)
+            if show_redis:
+                dump = _dump_redis_keys(view, stack, target)
+    else:
+        from orchestrator.cli.local_run import LocalStart
 
+        check_other_options(local, files)
+        start = None
+        if local.resume is None:
+            loaded = _read_workflow(files, merge, inputs)
+            start = LocalStart(loaded, inputs, _read_children(registered), options)
+        view = _run_in_this_process(local, start, executors, log)
+    _print_result(view, dump, as_json)
+    raise click.exceptions.Exit(EXIT_CODES[view.record.status.value])
+
+
+def _read_workflow(files: Sequence[str], merge: bool, inputs: dict[str, Any]) -> LoadedSpec:
+    """Read the workflow, and check the inputs before anything is started."""
+    from orchestrator.application.errors import StartRejected
+    from orchestrator.application.spec.validation import check_inputs
+
+    if not files:
+        raise click.MissingParameter(param_type="argument", param_hint="'FILE...'")
     loaded = read_one_spec(files, merge)
-    _check_inputs(loaded, inputs)
-    children = _read_children(registered, target)
-    # The coordinator rejects tags that no queue serves.
-    routes = make_routes(target.settings()).allow_unknown_tags()
-    queues = sorted({queue for one in (loaded, *children.values()) for queue in routes.queues(one.spec)})
-    with (
-        _handle_signals(),
-        _open_progress(log) as progress,
-        _open_stack(target, queues or ["default"], executors, workers, progress, log) as stack,
-    ):
-        for name, child in children.items():
-            stack.client.register(name, child.document)
-        started = _wait_for_start(stack, stack.client.send_start(loaded, inputs, options=options))
-        try:
-            view = _wait_for_end(stack.client, started.execution_id, progress, stack.check)
-            if target.redis_url is None:
-                view = _wait_for_webhook(stack, view, progress)
-        except Interrupted as error:
-            raise InterruptedBySignal(error.number, _describe_interrupt(started, target)) from None
-        record = view.record
-        dump = report.dump_redis_keys(record, stack.redis, make_keys(target.settings())) if show_redis else ""
+    _, problems = check_inputs(loaded.spec, inputs)
+    if problems:
+        raise StartRejected("\n".join(map(str, problems)))
+    return loaded
+
+
+def _run_in_this_process(
+    local: LocalOptions, start: LocalStart | None, executors: Sequence[str], log: LogOptions
+) -> StatusView:
+    from orchestrator.cli.local_run import run_local
+    from orchestrator.logs import log_to_stderr
+
+    _check_modules(executors)
+    with handle_signals(), _open_progress(log) as progress:
+        log_to_stderr(log.level, log.format, "run")  # after the progress, which may draw there
+        return run_local(local, start, executors, progress)
+
+
+def _run_on_stack(
+    stack: EmbeddedStack,
+    loaded: LoadedSpec,
+    inputs: dict[str, Any],
+    options: dict[str, Any],
+    target: Target,
+    progress: Progress,
+) -> StatusView:
+    from orchestrator.client import StartOptions
+
+    entry_id = stack.client.send_start(loaded, inputs, options=StartOptions(**options))
+    started = _wait_for_start(stack, entry_id)
+    try:
+        view = _wait_for_end(stack.client, started.execution_id, progress, stack.check)
+        if target.redis_url is None:
+            view = _wait_for_webhook(stack, view, progress)
+    except Interrupted as error:
+        raise InterruptedBySignal(error.number, _describe_interrupt(started, target)) from None
+    return view
+
+
+def _dump_redis_keys(view: StatusView, stack: EmbeddedStack, target: Target) -> str:
+    from orchestrator.cli.output import report
+    from orchestrator.wiring import make_keys
+
+    return report.dump_redis_keys(view.record, stack.redis, make_keys(target.settings()))
+
+
+def _print_result(view: StatusView, dump: str, as_json: bool) -> None:
+    from orchestrator.cli.output import report
+
     if as_json:
         click.echo(report.as_json(view))
     else:
-        print_text(report.summary(record))
+        print_text(report.summary(view.record))
     if dump:
         print_text(dump, err=as_json)
-    if (record.error or {}).get("type") == "ExecutorNotFound":
+    if (view.record.error or {}).get("type") == "ExecutorNotFound":
         click.echo("Name the module that defines it with --executors MODULE.", err=True)
-    raise click.exceptions.Exit(EXIT_CODES[record.status.value])
 
 
 def _open_progress(log: LogOptions) -> AbstractContextManager[Progress]:
@@ -135,19 +197,9 @@ def _open_progress(log: LogOptions) -> AbstractContextManager[Progress]:
     return nullcontext(LoggedProgress())
 
 
-def _check_inputs(loaded: LoadedSpec, inputs: dict[str, Any]) -> None:
-    """Check the inputs before anything is started."""
-    from orchestrator.application.errors import StartRejected
-    from orchestrator.application.spec.validation import check_inputs
-
-    _, problems = check_inputs(loaded.spec, inputs)
-    if problems:
-        raise StartRejected("\n".join(map(str, problems)))
-
-
-def _read_children(files: Sequence[str], target: Target) -> dict[str, LoadedSpec]:
-    """Read the workflows of --register, by name."""
-    if files and target.redis_url is not None:
+def _read_children(files: Sequence[str], is_kept: bool = False) -> dict[str, LoadedSpec]:
+    """Read the workflows of --register, by name; not for a Redis of others, which would keep them."""
+    if files and is_kept:
         raise click.UsageError("--register cannot be used with --redis-url; use orchestrator register there")
     children = {}
     for file in files:
@@ -161,7 +213,7 @@ def _read_children(files: Sequence[str], target: Target) -> dict[str, LoadedSpec
 @contextmanager
 def _open_stack(
     target: Target,
-    queues: Sequence[str],
+    specs: Sequence[LoadedSpec],
     executors: Sequence[str],
     workers: int | None,
     progress: Progress,
@@ -171,8 +223,12 @@ def _open_stack(
     from orchestrator.embedded import EmbeddedStack, embedded_stack
     from orchestrator.redis_rq.connection import connect
     from orchestrator.runtime import Runtime
+    from orchestrator.wiring import make_routes
 
     settings = target.settings()
+    # The coordinator rejects tags that no queue serves.
+    routes = make_routes(settings).allow_unknown_tags()
+    queues = sorted({queue for one in specs for queue in routes.queues(one.spec)}) or ["default"]
     modules = list(executors or settings.executors)
     if target.redis_url is None or workers is not None:
         _check_modules(modules)
@@ -285,34 +341,6 @@ def _check_modules(names: Sequence[str]) -> None:
             raise InvalidRequest(
                 f"there is no module {name!r} for --executors: is it installed, or in the current directory?"
             )
-
-
-class Interrupted(Exception):
-    """A signal asks this process to stop."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-@contextmanager
-def _handle_signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP, like ^C, into an exception, so that all processes are stopped."""
-
-    def interrupt(number: int, _: object) -> None:
-        raise Interrupted(number)
-
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it, and so does this
-        numbers.append(signal.SIGHUP)
-    previous = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    except Interrupted as error:
-        raise InterruptedBySignal(error.number, "nothing was left running") from None
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _describe_interrupt(started: StartResult, target: Target) -> str:

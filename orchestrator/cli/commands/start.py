@@ -23,7 +23,6 @@ from orchestrator.cli.output.escaping import print_json
 
 if TYPE_CHECKING:
     from orchestrator.application.spec.model import LoadedSpec
-    from orchestrator.client import StartOptions
 
 
 @click.command()
@@ -43,7 +42,7 @@ def start(
     merge: bool,
     inputs: dict[str, Any],
     execution_id: str | None,
-    options: StartOptions,
+    options: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Start a workflow and print its execution id.
@@ -52,7 +51,7 @@ def start(
     has accepted the start.
     """
     source = _read_workflow(workflow, merge)
-    started = target.client().start(source, inputs, execution_id, **asdict(options))
+    started = target.client().start(source, inputs, execution_id, **options)
     if as_json:
         fields = {name: value for name, value in asdict(started).items() if value not in (None, False)}
         print_json(fields)

@@ -1,6 +1,7 @@
 """Lists every executor that a worker would find here, including hidden ones and broken ones.
 
-The catalogue loads all executors. A worker does not: `lookup.py` loads only the one that a step needs.
+The catalogue loads all executors. A worker does not: `invocation/executors.py` loads only the one that a
+step needs.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Literal
 
-from orchestrator.worker.executors.lookup import (
+from orchestrator.invocation.executors import (
     BUILT_IN,
     BadExecutors,
     Executor,

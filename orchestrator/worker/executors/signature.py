@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from inspect import Parameter, getdoc, iscoroutinefunction, signature
 
+from orchestrator.invocation.executors import Executor
 from orchestrator.invocation.parameters import find_requested_parameters
 from orchestrator.worker.executors.input_types import InputKey, read_input_keys
-from orchestrator.worker.executors.lookup import Executor
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 

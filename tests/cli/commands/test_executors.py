@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 
 from executor_modules import Modules, install
 from orchestrator.cli import main
+from orchestrator.invocation.executors import ENTRY_POINTS
 from orchestrator.worker.executors import catalogue
-from orchestrator.worker.executors.lookup import ENTRY_POINTS
 
 SHOP = '''
 from typing import Any, NotRequired, TypedDict

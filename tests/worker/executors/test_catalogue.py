@@ -10,9 +10,9 @@ from typing import Any, TypedDict
 import pytest
 
 from executor_modules import Modules, install
+from orchestrator.invocation.executors import BUILT_IN, ENTRY_POINTS, Executors
 from orchestrator.worker.executors import catalogue as module
 from orchestrator.worker.executors.catalogue import Catalogue, CatalogueEntry
-from orchestrator.worker.executors.lookup import BUILT_IN, ENTRY_POINTS, Executors
 from orchestrator.worker.executors.signature import Signature
 
 

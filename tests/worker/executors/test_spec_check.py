@@ -12,9 +12,9 @@ from executor_modules import Modules, install
 from orchestrator.application.errors import InvalidSpec
 from orchestrator.application.spec.validation import scan_specs
 from orchestrator.application.values.document_limits import MAX_PROBLEMS
+from orchestrator.invocation.executors import ENTRY_POINTS
 from orchestrator.worker.executors import catalogue as module
 from orchestrator.worker.executors.catalogue import Catalogue
-from orchestrator.worker.executors.lookup import ENTRY_POINTS
 from orchestrator.worker.executors.spec_check import CODES, check_executors
 
 SHOP = """

@@ -1,4 +1,4 @@
-"""Finds the executor function for a name in a spec.
+"""Finds the executor function for a name in a spec, for every kind of worker.
 
 A name is looked up in this order: in a mapping passed in code; as a public function of one of the named
 modules; among the built-in executors; as an entry point of the group `orchestrator.executors`; and last as an
@@ -11,7 +11,7 @@ Every work-horse imports this module. `catalogue.py` lists all executors for use
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import cached_property, partial
@@ -20,6 +20,7 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from orchestrator.application.errors import ExecutorNotFound, OrchestratorError
+from orchestrator.invocation.invoke import ExecutorFunctions
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -40,15 +41,24 @@ class BadExecutors(OrchestratorError):
 class Executors:
     """All executors of a worker, found by name."""
 
-    def __init__(self, modules: Iterable[str] = (), mapping: Mapping[str, Executor] | None = None) -> None:
+    def __init__(
+        self,
+        modules: Iterable[str] = (),
+        mapping: Mapping[str, Executor] | None = None,
+        advice: str = "",
+    ) -> None:
+        """`advice` ends the error for a name that is unknown and similar to no other."""
+        self._mapping = mapping if mapping is not None else {}
+        self._advice = advice
         self._functions: dict[str, Executor] = {}
         self._catch_all: Executor | None = None
         self._catch_all_by_name: dict[str, Executor] = {}
         for name in modules:
             self._add(load_module_functions(name))
-        self._functions.update(mapping or {})
 
     def find(self, fn: str) -> Executor:
+        if fn in self._mapping:
+            return self._mapping[fn]
         if fn in self._functions:
             return self._functions[fn]
         if fn in BUILT_IN:
@@ -58,7 +68,7 @@ class Executors:
         if self._catch_all is not None:
             return self._catch_all_by_name.setdefault(fn, partial(self._catch_all, fn))
         close = get_close_matches(fn, self.names, n=1) or get_close_matches(fn, BUILT_IN, n=1, cutoff=0.75)
-        raise ExecutorNotFound(fn, self.names, f"; did you mean {close[0]!r}?" if close else "")
+        raise ExecutorNotFound(fn, self.names, f"; did you mean {close[0]!r}?" if close else self._advice)
 
     @cached_property
     def _installed(self) -> dict[str, EntryPoint]:
@@ -67,7 +77,7 @@ class Executors:
 
     @property
     def names(self) -> list[str]:
-        return sorted({*self._functions, *self._installed})
+        return sorted({*self._mapping, *self._functions, *self._installed})
 
     @property
     def has_catch_all(self) -> bool:
@@ -80,6 +90,32 @@ class Executors:
                 self._catch_all = self._catch_all or value
             else:
                 self._functions.setdefault(name, value)
+
+
+ExecutorSource = ExecutorFunctions | str | Sequence[str] | Executors
+"""The executors of one process: functions, or the names of one or several modules that define them."""
+
+_ADVICE = (
+    f", and the built-in {', '.join(sorted(BUILT_IN))}; add a function of this name to the executors, or a"
+    " module that defines it"
+)
+
+
+def resolve_executors(source: ExecutorSource) -> Callable[..., Any] | Executors:
+    """The executors of one process, by name; their modules are imported. A function for all names is returned
+    as it is."""
+    if isinstance(source, Executors) or callable(source):
+        return source
+    if isinstance(source, Mapping):
+        return Executors(mapping=source, advice=_ADVICE)
+    return Executors([source] if isinstance(source, str) else source, advice=_ADVICE)
+
+
+def find_executor(executors: Callable[..., Any] | Executors, fn: str) -> tuple[Executor, tuple[str, ...]]:
+    """The executor of a name, and the arguments that it takes before its inputs."""
+    if isinstance(executors, Executors):
+        return executors.find(fn), ()
+    return executors, (fn,)
 
 
 def public_functions(module: ModuleType) -> dict[str, Executor]:
@@ -102,7 +138,7 @@ def load_module_functions(module: str) -> dict[str, Executor]:
     except ImportError as error:
         raise BadExecutors(
             f"the executors module {module!r} cannot be imported: {error}"
-            " (is it installed, or in the directory the worker was started in?)"
+            " (is it installed, or in the directory that the process was started in?)"
         ) from error
     except (Exception, SystemExit) as error:
         raise BadExecutors(

@@ -11,8 +11,8 @@ import pytest
 
 from executor_modules import Modules, install
 from orchestrator.application.errors import ExecutorNotFound
-from orchestrator.worker.executors import lookup
-from orchestrator.worker.executors.lookup import (
+from orchestrator.invocation import executors
+from orchestrator.invocation.executors import (
     BUILT_IN,
     ENTRY_POINTS,
     BadExecutors,
@@ -193,7 +193,7 @@ def test_the_first_of_two_installed_executors_of_a_name_counts(monkeypatch: pyte
 
 
 def test_a_built_in_that_is_not_in_this_installation_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup, "BUILT_IN", frozenset({"left_out"}))
+    monkeypatch.setattr(executors, "BUILT_IN", frozenset({"left_out"}))
 
     with pytest.raises(BadExecutors, match="the built-in executor 'left_out' cannot be loaded: Module"):
         Executors().find("left_out")
