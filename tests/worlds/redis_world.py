@@ -300,7 +300,7 @@ class AnyExecutor(Executors):
     """Executors given by name; any other name is a function that returns its inputs."""
 
     def find(self, fn: str) -> Executor:
-        return self._functions.get(fn, lambda inputs: inputs)
+        return self._mapping.get(fn, lambda inputs: inputs)
 
 
 def result_fields(payload: Json, output: Any = None) -> dict[str, str]:
