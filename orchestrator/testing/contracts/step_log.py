@@ -30,9 +30,9 @@ class StepLogContract(StoreFixtures):
 
         log_store.add_log_lines(weid, [ONE, TWO])
         log_store.add_log_lines(weid, [])
-        log_store.add_log_lines(weid, [ONE])
+        log_store.add_log_lines(weid, [TWO])
 
-        assert log_store.log_lines(weid) == [ONE, TWO, ONE]
+        assert log_store.log_lines(weid) == [ONE, TWO, TWO]
 
     def test_an_execution_without_logs_has_no_lines_and_an_unknown_one_is_an_error(
         self, log_store: StoreWithStepLog
