@@ -1,0 +1,74 @@
+"""Conformance: a document means the same in memory with 1 and 4 threads, on SQLite and on Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from e2e.test_language_docs import ENV_ALLOWLIST_VARIABLE, EXAMPLES, ON_THE_WAY, _executors, _of, _shown
+from effort import count
+from language.conformance import LOCAL, LocalRun, RedisRun, Script, script_of
+from language.random_specs import quiet_case
+from orchestrator.application.spec.document import read_document
+from orchestrator.application.spec.tag_routes import TagRoutes
+from orchestrator.redis_rq.connection import connect
+from orchestrator.redis_rq.keys import Keys
+from worlds.documents import Json
+from worlds.redis_world import RedisWorld
+
+FIRST, *OTHERS = LOCAL
+LINES = [line for line in _of("json") if ON_THE_WAY.isdisjoint(_shown(line))]
+SEEDS = range(count(30, 150))
+
+
+@pytest.fixture
+def redis_run(redis_url: str) -> Iterator[RedisRun]:
+    world = RedisWorld(lambda: connect(redis_url), Keys(partitions=1), routes=TagRoutes.parse("*"))
+    yield RedisRun(world)
+    world.close()
+
+
+def example(line: int) -> Script:
+    shown = _shown(line)
+    return Script(
+        read_document(EXAMPLES[line].document).data,
+        f"line-{line}",
+        _executors(),
+        shown.get("inputs"),
+        shown.get("group"),
+        signals=shown.get("signals", ()),
+    )
+
+
+def case(seed: int) -> Script:
+    made = quiet_case(seed)
+
+    def payload(step_id: str) -> Json:
+        return {"n": Random(f"{seed} {step_id}").randint(0, 9)}
+
+    return script_of(made, payload)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_an_example_of_the_reference_ends_alike_on_every_backend(
+    line: int, tmp_path: Path, redis_run: RedisRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENV_ALLOWLIST_VARIABLE, "NOT_SET_*")
+    _check(example(line), tmp_path, redis_run)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_quiet_case_ends_alike_on_every_backend(seed: int, tmp_path: Path, redis_run: RedisRun) -> None:
+    _check(case(seed), tmp_path, redis_run)
+
+
+def _check(script: Script, folder: Path, redis_run: RedisRun) -> None:
+    expected = LocalRun(FIRST, folder)(script)
+    found: dict[str, Any] = {name: LocalRun(name, folder)(script) for name in OTHERS}
+    found["redis"] = redis_run(script)
+
+    assert found == dict.fromkeys(found, expected)
