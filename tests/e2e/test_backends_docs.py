@@ -1,4 +1,4 @@
-"""docs/backends.md is correct: its programs run in order, and its store and runner pass the contract suite."""
+"""docs/backends.md is correct: its programs run in order, and its store and runner pass the contract."""
 
 from __future__ import annotations
 

@@ -6,9 +6,11 @@ import inspect
 from pathlib import Path
 from typing import Any
 
+from language.execution import Said
 from language.memory_stage import Counting, MemoryStage
 from language.stage import Place
 from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.events import ResultEvent
 from orchestrator.backend import SqliteRunner, SqliteStore
 
 HAS_LEASES = "lease_s" in inspect.signature(SqliteRunner).parameters
@@ -27,6 +29,17 @@ class SqliteStage(MemoryStage):
         options: dict[str, Any] = {"lease_s": 0.001} if HAS_LEASES else {}
         runner = SqliteRunner(self._path, clock=lambda: self.now_ms, **options)
         return CountingSqliteStore(self._path), runner
+
+    def bring(self, *said: Said) -> None:
+        """The runner returns results in the order of dispatch, and drops those of replaced dispatches. A
+        stage delivers what the test says, in its order."""
+        for execution in dict.fromkeys(one.workflow_execution_id for one in said):
+            theirs = [one for one in said if one.workflow_execution_id == execution]
+            for one in theirs:
+                if isinstance(one, ResultEvent):
+                    self._runner.submit(one)
+            self._runner.gather(execution)
+            self._decide(execution, *theirs)
 
     def _drop_job(self, job: DispatchJob) -> None:
         with self._store._db.write_transaction() as db:

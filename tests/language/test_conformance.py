@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from e2e.test_language_docs import ENV_ALLOWLIST_VARIABLE, EXAMPLES, ON_THE_WAY, _executors, _of, _shown
+from e2e.test_language_docs import (
+    ENV_ALLOWLIST_VARIABLE,
+    EXAMPLES,
+    EXECUTORS,
+    ON_THE_WAY,
+    _executors,
+    _of,
+    _shown,
+)
 from effort import count
-from language.conformance import LOCAL, LocalRun, RedisRun, Script, script_of
+from language.conformance import LOCAL, LocalRun, RedisRun, Script, family, result, script_of
 from language.random_specs import quiet_case
 from orchestrator.application.spec.document import read_document
 from orchestrator.application.spec.tag_routes import TagRoutes
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.store import RedisStore
+from processes import ROOT, PatientClient, stack, wait_until
 from worlds.documents import Json
+from worlds.records import NOW_MS
 from worlds.redis_world import RedisWorld
 
 FIRST, *OTHERS = LOCAL
@@ -64,6 +76,50 @@ def test_an_example_of_the_reference_ends_alike_on_every_backend(
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_quiet_case_ends_alike_on_every_backend(seed: int, tmp_path: Path, redis_run: RedisRun) -> None:
     _check(case(seed), tmp_path, redis_run)
+
+
+@pytest.mark.slow
+def test_the_examples_that_need_no_time_end_alike_with_a_coordinator_and_a_worker(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real processes, one pair for all examples. The clock of the others cannot be set there."""
+    monkeypatch.setenv(ENV_ALLOWLIST_VARIABLE, "NOT_SET_*")
+    expected: dict[str, Json] = {}
+    scripts: list[Script] = []
+    for script in map(example, LINES):
+        run = LocalRun(FIRST, tmp_path)
+        ended = run(script)
+        if run.now_ms == NOW_MS:
+            expected[script.execution_id] = ended
+            scripts.append(script)
+    (tmp_path / "language_functions.py").write_text(EXECUTORS)
+    variables = {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)]),
+        "ORCHESTRATOR_TAGS": "*",
+        ENV_ALLOWLIST_VARIABLE: "NOT_SET_*",
+    }
+    with stack(redis_url, "language_functions", tmp_path / "stack", **variables) as processes:
+        processes.coordinator()
+        processes.worker(*sorted({"default", *_queues(scripts)}))
+        client = PatientClient(redis_url)
+        for script in scripts:
+            for name, payload in script.signals:
+                client.signal(script.execution_id, name, payload, reply_timeout_s=None)
+            client.start(script.document, script.inputs or {}, script.execution_id, group=script.group)
+        store = RedisStore.from_url(redis_url)
+        wait_until(lambda: all(store.load(one.execution_id).is_final for one in scripts))
+        found = {
+            one.execution_id: result(list(family(store.load, one.execution_id)), store.load_values)
+            for one in scripts
+        }
+
+    assert len(scripts) > 15
+    assert found == expected
+
+
+def _queues(scripts: Sequence[Script]) -> set[str]:
+    parts = [part for one in scripts for part in (one.document.get("defaults", {}), *one.document["steps"])]
+    return {part["queue"] for part in parts if "queue" in part}
 
 
 def _check(script: Script, folder: Path, redis_run: RedisRun) -> None:
