@@ -102,7 +102,8 @@ class LocalRun:
         if TAKES_THREADS:
             options["threads"] = 4 if self._name == "memory, 4 threads" else 1
         if self._name == "sqlite":
-            store, runner = (part(self._folder / "conformance.db") for part in (SqliteStore, SqliteRunner))
+            path = self._folder / "conformance.db"
+            store, runner = SqliteStore(path), SqliteRunner(path)
             yield Backend(script.functions, store, runner, **options)
             store.close()
             runner.close()
@@ -113,7 +114,7 @@ class LocalRun:
         with self._backend(script) as backend:
             for name, document in script.registered.items():
                 backend.register(name, document)
-            start = {"group": script.group, "priority": script.priority}
+            start: dict[str, Any] = {"group": script.group, "priority": script.priority}
             weid = backend.create(script.document, script.inputs, script.execution_id, **start)
             workflow = Workflow(weid, backend)
             for name, payload in script.signals:

@@ -61,7 +61,7 @@ class SqliteStage(MemoryStage):
 
     def _query(self, text: str, *arguments: str) -> list[Any]:
         with self._store._db.read_transaction() as db:
-            return db.execute(text, arguments).fetchall()
+            return list(db.execute(text, arguments))
 
 
 class CountingSqliteStore(Counting, SqliteStore):

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from e2e.test_language_docs import (
-    ENV_ALLOWLIST_VARIABLE,
     EXAMPLES,
     EXECUTORS,
     ON_THE_WAY,
@@ -24,6 +23,8 @@ from language.conformance import LOCAL, LocalRun, RedisRun, Script, family, resu
 from language.random_specs import quiet_case
 from orchestrator.application.spec.document import read_document
 from orchestrator.application.spec.tag_routes import TagRoutes
+from orchestrator.application.spec.validation import check_spec
+from orchestrator.invocation.source_config import ENV_ALLOWLIST_VARIABLE
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.store import RedisStore
@@ -118,8 +119,8 @@ def test_the_examples_that_need_no_time_end_alike_with_a_coordinator_and_a_worke
 
 
 def _queues(scripts: Sequence[Script]) -> set[str]:
-    parts = [part for one in scripts for part in (one.document.get("defaults", {}), *one.document["steps"])]
-    return {part["queue"] for part in parts if "queue" in part}
+    specs = [check_spec(one.document).spec for one in scripts]
+    return {step.queue for spec in specs for step in spec.steps}
 
 
 def _check(script: Script, folder: Path, redis_run: RedisRun) -> None:

@@ -101,7 +101,7 @@ class StopsAtTheFirstRejection(InMemoryStore):
 class KeepsDeletedItems(InMemoryStore):
     def _commit(self, commit: Commit) -> Committed:
         kept = {unit: item for unit, item in commit.changes.items.items() if item is not None}
-        return super()._commit(replace(commit, changes=replace(commit.changes, items=kept)))
+        return super()._commit(_with(commit, items=kept))
 
 
 class KeepsDeletedExecutions(InMemoryStore):
