@@ -26,7 +26,7 @@ class SqliteStage(MemoryStage):
         self._runner.close()
 
     def _make_parts(self) -> tuple[Any, Any]:
-        options: dict[str, Any] = {"lease_s": 0.001} if HAS_LEASES else {}
+        options: dict[str, Any] = {"lease_s": 0.0001} if HAS_LEASES else {}
         runner = SqliteRunner(self._path, clock=lambda: self.now_ms, **options)
         return CountingSqliteStore(self._path), runner
 
