@@ -15,6 +15,7 @@ from orchestrator.settings import BadSetting, Settings
 if TYPE_CHECKING:
     from rq import Worker
 
+    from orchestrator.backend.backend import Backend
     from orchestrator.client import Client
     from orchestrator.coordinator.loop import Coordinator
     from orchestrator.redis_rq.connection import Client as RedisClient
@@ -57,6 +58,23 @@ def make_client(settings: Settings, redis: RedisClient | None = None) -> Client:
         redis or settings.redis_url,
         make_keys(settings),
         max_backlog=settings.max_backlog,
+        settings=settings,
+    )
+
+
+def make_backend(settings: Settings, redis: RedisClient | None = None) -> Backend:
+    """A backend on this Redis, or on the one that the settings name, beside coordinators and workers with the
+    same settings."""
+    from orchestrator.backend.backend import Backend
+    from orchestrator.redis_rq.connection import connect
+    from orchestrator.redis_rq.runner import RqRunner
+    from orchestrator.redis_rq.store import RedisStore
+
+    client, keys = redis or connect(settings.redis_url), make_keys(settings)
+    return Backend(
+        store=RedisStore(client, keys, settings.retention_s, make_routes(settings)),
+        runner=RqRunner(client, keys),
+        payloads=make_payload_settings(settings).open(client, keys),
         settings=settings,
     )
 

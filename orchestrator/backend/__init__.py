@@ -6,14 +6,18 @@ from typing import Any
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.backend.backend import Backend
+from orchestrator.backend.ids import next_version, random_nonce
 from orchestrator.backend.memory import InMemoryStore, InProcessRunner
-from orchestrator.backend.ports import Runner, Store
+from orchestrator.backend.ports import Commit, Committed, Runner, Store, check_version
+from orchestrator.backend.record_json import record_as_dict, record_from_dict
 from orchestrator.backend.sqlite.runner import SqliteRunner
 from orchestrator.backend.sqlite.store import SqliteStore
 from orchestrator.backend.status_changes import StatusChange
 
 __all__ = [
     "Backend",
+    "Commit",
+    "Committed",
     "InMemoryStore",
     "InProcessRunner",
     "Runner",
@@ -23,6 +27,11 @@ __all__ = [
     "StepRecord",
     "Store",
     "WorkflowRecord",
+    "check_version",
+    "next_version",
+    "random_nonce",
+    "record_as_dict",
+    "record_from_dict",
 ]
 
 _RUNFOX_NAMES = {"InProcessWorker": "orchestrator.local.worker"}

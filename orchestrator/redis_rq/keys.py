@@ -91,6 +91,13 @@ class Keys:
     prefix: str = "orchestrator"
     partitions: int = 8
 
+    @staticmethod
+    def with_prefix(prefix: str) -> Keys:
+        """The keys with this prefix; ValueError if it cannot be one."""
+        if not is_prefix(prefix):
+            raise ValueError(f"a prefix {PREFIX_RULE}, not {prefix[:100]!r}")
+        return Keys(prefix)
+
     @property
     def starts(self) -> str:
         return f"{self.prefix}:starts"

@@ -1,38 +1,73 @@
 """RqRunner: the Runner port on RQ queues.
 
 On Redis a commit writes its jobs, so `dispatch` does nothing. Results go through the event streams to a
-coordinator, so `gather` returns nothing.
+coordinator, so `gather` and `results` return nothing: Workflow.run() finds them in the record.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.records.decisions import DispatchJob
-from orchestrator.application.records.events import ResultEvent
-from orchestrator.redis_rq.connection import Client, clock_ms, translate_errors
+from orchestrator.application.records.events import LostEvent, ResultEvent
+from orchestrator.backend.results import make_result
+from orchestrator.redis_rq.connection import Client, clock_ms, connect, translate_errors
 from orchestrator.redis_rq.event_codec import event_fields
+from orchestrator.redis_rq.event_log import DEAD_AFTER_MS
 from orchestrator.redis_rq.job_codec import JOB_FIELDS, lease_of_job, read_job, read_payload
 from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.keys import Keys, job_id_of
 from orchestrator.redis_rq.payloads import RedisPayloads
 from orchestrator.redis_rq.record_codec import unit_field
+from orchestrator.settings import PREFIX
+
+logger = logging.getLogger(__name__)
 
 DAY_S = 86_400
+COORDINATOR_CHECK_S = 10.0
+"""How often a caller that waits for results checks that a coordinator is alive."""
 
 
 class RqRunner:
     def __init__(self, client: Client, keys: Keys | None = None) -> None:
         self._client, self._keys = client, keys or Keys()
         self.payloads = RedisPayloads(client, self._keys)
+        self._next_check_s = time.monotonic() + COORDINATOR_CHECK_S
+
+    @classmethod
+    def from_url(cls, url: str, prefix: str = PREFIX) -> RqRunner:
+        """The runner on this Redis. `prefix` is ORCHESTRATOR_PREFIX of the coordinators and workers."""
+        return cls(connect(url), Keys.with_prefix(prefix))
 
     def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> list[tuple[str, Any]]:
         return []
 
     def gather(self, workflow_execution_id: str) -> list[tuple[str, Any]]:
         return []
+
+    def results(self, workflow_execution_id: str) -> list[ResultEvent]:
+        """Nothing: a coordinator applies the results. Logs a warning while none is alive."""
+        if time.monotonic() >= self._next_check_s:
+            self._next_check_s = time.monotonic() + COORDINATOR_CHECK_S
+            self._check_coordinators()
+        return []
+
+    def _check_coordinators(self) -> None:
+        with translate_errors():
+            since_ms = clock_ms(self._client) - DEAD_AFTER_MS
+            if not self._client.zcount(self._keys.coordinators, since_ms, "+inf"):
+                logger.warning(
+                    "no coordinator is alive, so the results of steps are not applied;"
+                    " start one with: orchestrator coordinator"
+                )
+
+    def held_tokens(self, workflow_execution_id: str) -> None:
+        """Unknown here: the sweep of a coordinator finds lost jobs."""
+        return
 
     def list_pending_jobs(self) -> list[DispatchJob]:
         with translate_errors():
@@ -61,18 +96,28 @@ class RqRunner:
                 pipe.delete(self._keys.rq_job(job_id_of(self._keys.queue(job.queue), job.token)))
             pipe.execute()
 
+    def return_jobs(self, jobs: Sequence[DispatchJob]) -> None:
+        """Publish that these jobs are lost: a coordinator dispatches their steps again."""
+        for job in jobs:
+            ids = (job.workflow_execution_id, job.step_id, job.run_id, job.attempt, job.token)
+            self._publish(LostEvent(*ids, "its worker stopped before it ran the job"))
+
     def submit_work_result(
         self, workflow_execution_id: str, step_id: str, output: Any, job: DispatchJob | None = None
     ) -> None:
         """Publish a result; without a job, as the result of the current dispatch."""
-        with translate_errors():
-            if job is None:
+        if job is None:
+            with translate_errors():
                 job = self._current(workflow_execution_id, step_id)
-            event = ResultEvent(
-                workflow_execution_id, step_id, output, None, job.run_id, job.attempt, job.token
-            )
-            fields: dict[Any, Any] = dict(event_fields(event))
-            self._client.xadd(self._keys.events_of(workflow_execution_id), fields)
+        self.submit(make_result(workflow_execution_id, step_id, output, job))
+
+    def submit(self, result: ResultEvent) -> None:
+        self._publish(result)
+
+    def _publish(self, event: ResultEvent | LostEvent) -> None:
+        fields: dict[Any, Any] = dict(event_fields(event))
+        with translate_errors():
+            self._client.xadd(self._keys.events_of(event.workflow_execution_id), fields)
 
     def _queues(self) -> list[str]:
         return sorted(self._client.hkeys(self._keys.sequences))  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ from orchestrator.backend.ids import next_version
 from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef, check_version
 from orchestrator.backend.spec_cache import SpecCache
 from orchestrator.redis_rq.commit_args import CommitArgs, changes_record
-from orchestrator.redis_rq.connection import Client, is_transient_text, translate_errors
+from orchestrator.redis_rq.connection import Client, connect, is_transient_text, translate_errors
 from orchestrator.redis_rq.json_codec import canonical_json, loads
 from orchestrator.redis_rq.keys import Keys, OwnStreams
 from orchestrator.redis_rq.payloads import RedisPayloads
@@ -36,7 +36,7 @@ from orchestrator.redis_rq.record_codec import created_fields, read_record
 from orchestrator.redis_rq.schedules import MAX_CONFLICTS, RedisSchedules
 from orchestrator.redis_rq.scripts import Script
 from orchestrator.redis_rq.step_log import add_log_lines, read_log_lines
-from orchestrator.settings import RETENTION_MARGIN_S, RETENTION_S
+from orchestrator.settings import PREFIX, RETENTION_MARGIN_S, RETENTION_S
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +91,11 @@ class RedisStore:
         self.schedules = RedisSchedules(client, self._keys)
         self.payloads = RedisPayloads(client, self._keys, retention_s + RETENTION_MARGIN_S)
         self._specs = SpecCache[str](SPEC_CACHE_SIZE)
+
+    @classmethod
+    def from_url(cls, url: str, prefix: str = PREFIX) -> RedisStore:
+        """The store on this Redis. `prefix` is ORCHESTRATOR_PREFIX of the coordinators and workers."""
+        return cls(connect(url), Keys.with_prefix(prefix))
 
     # ---- reading
 

@@ -149,6 +149,7 @@ RULES = {
     "orchestrator.testing.plugin": Rule(
         ours=frozenset({"orchestrator.testing"}), libraries=frozenset({"pytest"})
     ),
+    "orchestrator.testing.contracts": rule(APPLICATION, BACKEND, libraries=DATA | {"pytest"}),
     # These put the packages together, and no package imports them.
     "orchestrator.wiring": Rule(ours=ANYTHING, libraries=ANYTHING),
     "orchestrator.runtime": Rule(ours=ANYTHING, libraries=ANYTHING),

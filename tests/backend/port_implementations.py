@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import atexit
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
-from orchestrator.application.records.step_log import LogLine
 from orchestrator.application.values.payload_refs import PayloadStore
 from orchestrator.backend import InMemoryStore, InProcessRunner, SqliteRunner, SqliteStore
 from orchestrator.backend.payloads import MemoryPayloads
-from orchestrator.backend.ports import SharedState, Store
+from orchestrator.backend.ports import Store
 from orchestrator.backend.results import ResultRunner
 from orchestrator.payload_stores.folder import DirectoryPayloads
 from orchestrator.payload_stores.s3 import S3Payloads
@@ -28,28 +27,13 @@ from servers.redis_server import RedisServer, own_redis
 from servers.s3_server import CREDENTIALS, s3_server
 
 
-class KeepingStore(Store, Protocol):
-    """A Store with what each of ours knows besides."""
-
-    @property
-    def shared_state(self) -> SharedState: ...
-
-    def full_id(self, execution_id: str) -> str: ...
-
-    def history(self, workflow_execution_id: str) -> list[dict[str, Any]]: ...
-
-    def add_log_lines(self, workflow_execution_id: str, lines: Sequence[LogLine]) -> None: ...
-
-    def log_lines(self, workflow_execution_id: str) -> list[LogLine]: ...
-
-
 @contextmanager
-def in_memory_store(folder: Path) -> Iterator[KeepingStore]:
+def in_memory_store(folder: Path) -> Iterator[Store]:
     yield InMemoryStore()
 
 
 @contextmanager
-def sqlite_store(folder: Path) -> Iterator[KeepingStore]:
+def sqlite_store(folder: Path) -> Iterator[Store]:
     store = SqliteStore(folder / "orchestrator.db")
     yield store
     store.close()
@@ -77,7 +61,7 @@ def _redis_server() -> RedisServer:
 
 
 @contextmanager
-def _redis_client() -> Iterator[Client]:
+def redis_client() -> Iterator[Client]:
     """A client of that server, emptied."""
     with connect(_redis_server().url) as client:
         client.flushall()
@@ -85,8 +69,8 @@ def _redis_client() -> Iterator[Client]:
 
 
 @contextmanager
-def redis_store(folder: Path) -> Iterator[KeepingStore]:
-    with _redis_client() as client:
+def redis_store(folder: Path) -> Iterator[Store]:
+    with redis_client() as client:
         yield RedisStore(client)
 
 
@@ -104,7 +88,7 @@ def sqlite_payloads(folder: Path) -> Iterator[PayloadStore]:
 
 @contextmanager
 def redis_payloads(folder: Path) -> Iterator[PayloadStore]:
-    with _redis_client() as client:
+    with redis_client() as client:
         yield RedisPayloads(client, Keys())
 
 

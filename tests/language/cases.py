@@ -6,7 +6,7 @@ case.executes(job)            # what the executor of a job brings back
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
@@ -76,6 +76,22 @@ class Case:
         if job.iteration is None:
             return output, None
         return {"_loop": "again" if job.iteration < script.again else "done", "value": output}, None
+
+    def function(self, fn: str) -> Callable[..., Json]:
+        """The executor of a function, as every backend calls it. It fails as `executes` does."""
+
+        def execute(inputs: Json, context: Json) -> Json:
+            unit = context["step"] if context["item"] is None else f"{context['step']}#{context['item']}"
+            ids = {name: context[name] for name in ("run_id", "attempt", "round", "iteration")}
+            output, error = self.executes(
+                DispatchJob(context["workflow_execution_id"], unit, fn, inputs, **ids)
+            )
+            if error is not None:
+                raise RuntimeError(error["message"])
+            assert output is not None
+            return output
+
+        return execute
 
     def documents(self) -> list[Json]:
         """The document, and all below it."""

@@ -23,10 +23,14 @@ from worlds.records import NOW_MS
 class MemoryStage(Stage):
     def __init__(self) -> None:
         super().__init__(NOW_MS)
-        self._store, self._runner = CountingStore(), InProcessRunner()
+        self._store, self._runner = self._make_parts()
         self._registered: dict[str, Json] = {}
         self._families: dict[str, ExecutionDriver] = {}
         self._begin_process()
+
+    def _make_parts(self) -> tuple[Any, Any]:
+        """The store, which counts what is counted, and the runner."""
+        return CountingStore(), InProcessRunner()
 
     def _begin_process(self) -> None:
         self._backend = Backend(store=self._store, runner=self._runner, clock=lambda: self.now_ms)
@@ -48,7 +52,7 @@ class MemoryStage(Stage):
             raise StartRejected(str(error), [problem.as_dict() for problem in error.problems]) from error
         except RecordExists as error:
             raise StartRejected(str(error)) from error
-        for replaced in self._families.keys() - self._store._executions.keys():
+        for replaced in self._families.keys() - set(self.executions):
             del self._families[replaced]
         if self.execution not in self._families:
             self._families[self.execution] = ExecutionDriver(self._backend, self.execution)
@@ -89,13 +93,16 @@ class MemoryStage(Stage):
 
     def lose_job(self, job: DispatchJob, after: str) -> None:
         """Its process died; the one that comes after it, a millisecond later at the least, finds out."""
-        self._runner.return_jobs([one for one in self._runner.take_pending_jobs() if one.token != job.token])
+        self._drop_job(job)
         self.now_ms += max(parse_ms(after), 1)
         self._begin_process()
         if job.workflow_execution_id in self._families:
             workflow = Workflow.resume(job.workflow_execution_id, self._backend)
             self._dispatch(workflow, workflow._decide(self._backend.find_lost_dispatches))
         self.settle()
+
+    def _drop_job(self, job: DispatchJob) -> None:
+        self._runner.return_jobs([one for one in self._runner.take_pending_jobs() if one.token != job.token])
 
     def send_signal(self, execution: str, name: str, payload: Any) -> None:
         Workflow.resume(execution, self._backend).signal(name, payload)
@@ -140,7 +147,7 @@ class MemoryStage(Stage):
         return list(self._store._executions)
 
     def counter(self, name: str) -> int:
-        return self._store.counted[name]
+        return int(self._store.counted[name])
 
     def key_of(self, job: DispatchJob) -> str:
         return job.idempotency_key
@@ -161,21 +168,26 @@ class MemoryStage(Stage):
         """Nothing that was said is left undelivered, and the places are those that the records know of."""
         assert self._backend.shared_state.outgoing_events() == []
         known = places_of(map(self._backend.load, self.executions))
-        assert {
-            key: set(self.places(key)) for key in self._store.shared_state._slot_claims if self.places(key)
-        } == known
+        assert {key: set(self.places(key)) for key in self._slot_keys() if self.places(key)} == known
+
+    def _slot_keys(self) -> list[str]:
+        return list(self._store.shared_state._slot_claims)
 
 
-class CountingStore(InMemoryStore):
-    """A store in memory that keeps the counters too, as the one on Redis does."""
+class Counting:
+    """Makes a store keep the counters too, as the one on Redis does."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.counted: Counter[str] = Counter()
 
     def commit(self, commits: Sequence[Commit]) -> list[Committed]:
-        results = super().commit(commits)
+        results: list[Committed] = super().commit(commits)  # type: ignore[misc]
         for commit, result in zip(commits, results, strict=True):
             if result is Committed.YES:
                 self.counted.update(commit.changes.counter_increments)
         return results
+
+
+class CountingStore(Counting, InMemoryStore):
+    pass

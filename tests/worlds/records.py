@@ -13,42 +13,29 @@ from copy import deepcopy
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from orchestrator.application.records.events import Moment, ResultEvent, iso
 from orchestrator.application.records.record import WorkflowRecord, read_parts
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.spec.model import LoadedSpec, StepSpec
+from orchestrator.application.spec.model import StepSpec
 from orchestrator.application.spec.validation import check_spec
-from worlds.documents import Json, document_of
+from orchestrator.testing.contracts.records import NOW, NOW_MS, moment, record, result, spec
+from worlds.documents import Json
 from worlds.specs import nameless
 
-NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
-NOW = iso(NOW_MS)
-
-
-def spec(keys: Mapping[str, Any] | None = None, /, **steps: Mapping[str, Any]) -> LoadedSpec:
-    """A checked spec of these steps; `keys` are those of the document, such as outputs."""
-    return check_spec(document_of(steps, **(keys or {})))
-
-
-def record(
-    loaded: LoadedSpec | None = None,
-    /,
-    *,
-    _execution_id: str = "e1",
-    _inputs: Mapping[str, Any] | None = None,
-    _state: Mapping[str, Any] | None = None,
-    **steps: StepStatus | StepRecord,
-) -> WorkflowRecord:
-    """An execution with its steps in these states; the others are ready. Without a spec, of one step `a`."""
-    return WorkflowRecord(
-        loaded=loaded or spec(a={}),
-        execution_id=_execution_id,
-        inputs=dict(_inputs or {}),
-        created_at=NOW,
-        state=dict(_state or {}),
-        steps={step_id: _step(step_id, step) for step_id, step in steps.items()},
-    )
+__all__ = [
+    "NOW",
+    "NOW_MS",
+    "ended_legally",
+    "essence",
+    "moment",
+    "new_record",
+    "record",
+    "record_of",
+    "reloaded",
+    "result",
+    "same_numbers",
+    "spec",
+]
 
 
 def record_of(*steps: StepSpec, inputs: Json | None = None, **workflow: Any) -> WorkflowRecord:
@@ -59,15 +46,6 @@ def record_of(*steps: StepSpec, inputs: Json | None = None, **workflow: Any) -> 
 def new_record(document: Json, inputs: Json | None = None) -> WorkflowRecord:
     """A new execution of a document."""
     return WorkflowRecord(check_spec(document), "x1", dict(inputs or {}), created_at=NOW)
-
-
-def result(step_id: str = "a", output: Any = None, **keys: Any) -> ResultEvent:
-    """The result of a step. Without a token it is fenced by the status of the step alone."""
-    return ResultEvent(keys.pop("workflow_execution_id", ""), step_id, output, **keys)
-
-
-def moment(at_ms: int = NOW_MS, nonce: str = "n1", cause: str = "test") -> Moment:
-    return Moment(at_ms, nonce, cause)
 
 
 def reloaded(record: WorkflowRecord) -> WorkflowRecord:
@@ -120,11 +98,3 @@ def same_numbers(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [same_numbers(one) for one in value]
     return value
-
-
-def _step(step_id: str, given: StepStatus | StepRecord) -> StepRecord:
-    if isinstance(given, StepRecord):
-        return given
-    if given is StepStatus.IN_PROGRESS:
-        return StepRecord(given, token=f"token-{step_id}", dispatches=1, dispatched_at=NOW)
-    return StepRecord(given)
