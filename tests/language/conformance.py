@@ -21,7 +21,7 @@ from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus
 from orchestrator.backend import SqliteRunner, SqliteStore
-from orchestrator.worker.executors.lookup import Executor, Executors
+from orchestrator.invocation.executors import Executor, Executors
 from orchestrator.worker.harness import Harness
 from worlds.documents import Json
 from worlds.engine_checks import all_timers

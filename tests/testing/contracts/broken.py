@@ -235,7 +235,7 @@ class TakesWithoutALock(InProcessRunner):
 
     def take_pending_jobs(self) -> list[DispatchJob]:
         taken = list(self._pending.values())
-        time.sleep(0.0001)
+        time.sleep(0.01)  # long enough for other threads, also on a busy machine
         self._pending = {}
         return taken
 
