@@ -176,6 +176,10 @@ class SqliteStore:
         _put_steps(db, weid, changes.steps.items())
         _put_items(db, weid, changes)
         _put_state(db, weid, changes.state.items())
+        db.executemany(
+            "DELETE FROM state WHERE workflow_execution_id = ? AND key = ?",
+            [(weid, key) for key in changes.dropped_state],
+        )
         entries = [(weid, dumps(entry)) for entry in changes.history]
         db.executemany("INSERT INTO history VALUES (?, ?)", entries)
         return Committed.YES
