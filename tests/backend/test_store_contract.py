@@ -173,6 +173,27 @@ def test_a_commit_writes_what_changed_and_leaves_the_rest(store: KeepingStore) -
     assert (loaded.status, loaded.inputs) == (WorkflowStatus.IN_PROGRESS, one.inputs)
 
 
+def test_a_commit_removes_keys_of_the_state(store: KeepingStore) -> None:
+    one = created(store, record(_state={"kept": 1, "ok": False, "state:ok": 2}))
+    step = StepRecord(StepStatus.RETRY, retried_keys=["ok"])
+    first = Changes(steps={"a": step}, state={"error": "boom"})
+    store.commit([Commit(one, first)])
+    one.apply(first)
+    assert (
+        store.load(one.workflow_execution_id).readiness.retried
+        == one.readiness.of(one.graph, one.steps).retried
+        == {"a"}
+    )
+
+    second = Changes(steps={"a": StepRecord()}, dropped_state={"ok", "error", "unknown"})
+    store.commit([Commit(one, second)])
+    one.apply(second)
+
+    loaded = store.load(one.workflow_execution_id)
+    assert (loaded.state, loaded.steps) == ({"kept": 1, "state:ok": 2}, {"a": StepRecord()})
+    assert one.state == loaded.state
+
+
 def test_a_commit_leaves_its_record_as_it_was_but_for_the_version(store: KeepingStore) -> None:
     one = created(store, record())
     before, version = facts(one), one.version
