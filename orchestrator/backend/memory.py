@@ -9,7 +9,7 @@ from threading import RLock
 from typing import Any
 
 from orchestrator.application.errors import RecordExists, RecordNotFound
-from orchestrator.application.records.changes import apply_item_changes, apply_state_changes
+from orchestrator.application.records.changes import apply_item_changes, drop_state_keys
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import ResultEvent
 from orchestrator.application.records.record import WorkflowRecord
@@ -112,7 +112,9 @@ class InMemoryStore:
         stored.fields.update(changes.fields, version=record.version)
         stored.steps.update(changes.steps)
         apply_item_changes(stored.items, changes)
-        apply_state_changes(stored.state, changes)
+        stored.state.update(changes.state)
+        if changes.dropped_state:
+            drop_state_keys(stored.state, changes)
         stored.history.extend(changes.history)
         return Committed.YES
 

@@ -249,19 +249,6 @@ class Draft(StateDraft):
             self.changes.fields["deadline_ms"] = due_ms
             self.arm(Timer("timeout", "", "", due_ms))
 
-    def merge_state(self, step_id: str, output: Mapping[str, Any]) -> None:
-        """Merge values into the state. They have another writer now, so no `retried_keys` names them."""
-        super().merge_state(step_id, output)
-        for one in self.retried:
-            keys = self.step(one).retried_keys or ()
-            self.set_retried_keys(one, [key for key in keys if key not in output])
-
-    def set_retried_keys(self, step_id: str, keys: list[str]) -> None:
-        before = self.step(step_id)
-        if keys != (before.retried_keys or []):
-            self._write(step_id, before, before.with_changes(retried_keys=keys or None))
-            self._readiness.retried[step_id] = bool(keys)
-
     def set_workflow_slot(self, slot: Slot | None) -> None:
         """Request the slot of the workflow itself, or release it."""
         self._update_slots("", self.slot, slot)

@@ -113,11 +113,9 @@ class ReadinessDraft:
     @property
     def retried(self) -> list[str]:
         """The steps that have `retried_keys`, in spec order."""
-        changed, stored = self._readiness.retried, self.record.readiness.retried
-        if not (changed or stored):
-            return []
-        retried = (s for s in {*stored, *changed} if changed.get(s, True))
-        return sorted(retried, key=self.graph.index.__getitem__)
+        changed = self._readiness.retried
+        retried = {*self.record.readiness.retried, *changed}
+        return sorted((s for s in retried if changed.get(s, True)), key=self.graph.index.__getitem__)
 
     def unmet(self, step_id: str) -> int:
         """The number of parents that are not final."""

@@ -104,15 +104,18 @@ def apply_step_result(
     started_at: str | None = None,
 ) -> StepResult:
     """Evaluate the branches of a step, record its result, and take the action that follows."""
+    spec = draft.specs[step_id]
     branch = evaluate_branches(draft, step_id, output)
     if branch.error is not None:
         error = branch.error
     _record_result(draft, step_id, output, error, worker, started_at)
     written: Mapping[str, Any] = {}
-    if output and is_merged(draft.specs[step_id]):
+    if output and is_merged(spec):
         written = merge_output(draft, step_id, output)
     result = _act(draft, step_id, branch, error)
-    update_retried_keys(draft, step_id, written)
+    is_plain_success = result is None and error is None and branch.action is None and not spec.kv_add
+    if draft.has_retried_keys or not is_plain_success:
+        update_retried_keys(draft, step_id, written)
     return result
 
 

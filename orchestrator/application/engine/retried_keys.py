@@ -31,5 +31,5 @@ def update_retried_keys(draft: Draft, step_id: str, written: Mapping[str, Any]) 
             draft.drop_state(step_id, step.retried_keys)
             draft.set_retried_keys(step_id, [])
     elif step.status is StepStatus.RETRY or step.error is not None:
-        kept = step.retried_keys or ()
+        kept = draft.retried_keys(step_id)
         draft.set_retried_keys(step_id, [key for key in ERROR_KEYS if key in written or key in kept])

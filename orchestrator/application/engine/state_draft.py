@@ -15,13 +15,15 @@ _ABSENT = object()
 
 
 class StateDraft(ReadinessDraft):
-    """The part of a draft that reads and writes the state."""
+    """The part of a draft that reads and writes the state. `has_retried_keys` is whether a step has, or had
+    before this decision, `retried_keys`."""
 
     def __init__(self, record: WorkflowRecord, moment: Moment) -> None:
         super().__init__(record)
         self.moment = moment
         self.changes = Changes(at_ms=moment.at_ms, readiness=self._readiness)
         self._shared: dict[str, dict[str, Any]] = {}
+        self.has_retried_keys = bool(record.readiness.retried)
 
     @property
     def state(self) -> Mapping[str, Any]:
@@ -32,6 +34,7 @@ class StateDraft(ReadinessDraft):
         return StateView(self.record.shared.get(scope, {}), self._shared.get(scope, {}))
 
     def merge_state(self, step_id: str, output: Mapping[str, Any]) -> None:
+        """Merge values into the state. They have another writer now, so no `retried_keys` names them."""
         state, merged, dropped = self.record.state, self.changes.state, self.changes.dropped_state
         changed = [
             key
@@ -39,10 +42,14 @@ class StateDraft(ReadinessDraft):
             if key in dropped or merged.get(key, state.get(key, _ABSENT)) != value
         ]
         merged.update(output)
-        dropped.difference_update(output)
+        if dropped:
+            dropped.difference_update(output)
         self.changes.merged.append((step_id, dict(output), ()))
         if changed:
             self.note(step=step_id, state_changed=changed)
+        if self.has_retried_keys:
+            for one in self.retried:
+                self.set_retried_keys(one, [key for key in self.retried_keys(one) if key not in output])
 
     def drop_state(self, step_id: str, keys: Sequence[str]) -> None:
         """Remove keys from the state, because of this step."""
@@ -51,6 +58,15 @@ class StateDraft(ReadinessDraft):
         self.changes.dropped_state.update(keys)
         self.changes.merged.append((step_id, {}, keys))
         self.note(step=step_id, state_removed=list(keys))
+
+    def retried_keys(self, step_id: str) -> list[str]:
+        return (self.changes.steps.get(step_id) or self.record.steps[step_id]).retried_keys or []
+
+    def set_retried_keys(self, step_id: str, keys: list[str]) -> None:
+        if keys != self.retried_keys(step_id):
+            before = self.changes.steps.get(step_id) or self.record.steps[step_id]
+            self.changes.steps[step_id] = before.with_changes(retried_keys=keys or None)
+            self._readiness.retried[step_id], self.has_retried_keys = bool(keys), True
 
     def write_shared(
         self, scope: Literal["global", "flow_group"], key: str, value: Any, added: Any = None

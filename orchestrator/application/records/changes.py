@@ -116,9 +116,8 @@ def add_numbers(before: float, amount: float) -> float | None:
     return int(total) if total.is_integer() and abs(total) < MAX_EXACT_INTEGER else total
 
 
-def apply_state_changes(state: dict[str, Any], changes: Changes) -> None:
-    """Update `state` in place: write what was merged, and remove the keys that were dropped."""
-    state.update(changes.state)
+def drop_state_keys(state: dict[str, Any], changes: Changes) -> None:
+    """Remove the keys from `state`, in place, that were dropped."""
     for key in changes.dropped_state:
         state.pop(key, None)
 

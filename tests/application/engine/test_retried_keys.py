@@ -297,6 +297,17 @@ def test_a_skipped_failure_is_removed_when_the_execution_is_retried() -> None:
     assert (world.record.status, world.state) == ("complete", {"n": 1})
 
 
+def test_a_success_whose_addition_fails_is_removed_when_the_step_is_rerun() -> None:
+    world = started(task("a", on_error="continue", kv_add={"n": {"var": "amount"}}))
+    world.finish("a", {"ok": True, "amount": "none"})
+    assert (world.error_kind("a"), world["a"].retried_keys) == ("expression", ["ok"])
+
+    world.rerun("a")
+    world.finish("a", {"amount": 2})
+
+    assert world.state == {"amount": 2, "n": 2}
+
+
 # ---- units that merge nothing
 
 
