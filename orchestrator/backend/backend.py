@@ -375,7 +375,7 @@ class Backend(RunfoxMethods):
     def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> ResultPairs:
         """Give jobs to the runner. Returns the results of jobs that ran at once, for on_step_result()."""
         try:
-            return self.runner.dispatch(workflow_execution_id, jobs)
+            return self.runner.dispatch(workflow_execution_id, jobs) or []
         except BaseException:
             self.mark_undelivered(jobs)
             raise
@@ -465,11 +465,13 @@ class Backend(RunfoxMethods):
 
 
 def _merges(commit: Commit) -> list[StateMerge]:
-    """Copies of the state before and after each merge of a commit that is not applied yet."""
+    """Copies of the state before and after each change of a commit that is not applied yet."""
     merges: list[StateMerge] = []
     before = copy_json(commit.record.state) if commit.changes.merged else {}
-    for step_id, output in commit.changes.merged:
+    for step_id, output, removed in commit.changes.merged:
         after = {**before, **copy_json(output)}
+        for key in removed:
+            after.pop(key, None)
         merges.append((commit.record.workflow_execution_id, before, after, StateChangeEvent(step_id)))
         before = dict(after)
     return merges

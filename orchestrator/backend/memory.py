@@ -9,7 +9,7 @@ from threading import RLock
 from typing import Any
 
 from orchestrator.application.errors import RecordExists, RecordNotFound
-from orchestrator.application.records.changes import apply_item_changes
+from orchestrator.application.records.changes import apply_item_changes, drop_state_keys
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import ResultEvent
 from orchestrator.application.records.record import WorkflowRecord
@@ -113,6 +113,8 @@ class InMemoryStore:
         stored.steps.update(changes.steps)
         apply_item_changes(stored.items, changes)
         stored.state.update(changes.state)
+        if changes.dropped_state:
+            drop_state_keys(stored.state, changes)
         stored.history.extend(changes.history)
         return Committed.YES
 

@@ -94,8 +94,9 @@ def make_result(
     return ResultEvent(workflow_execution_id, step_id, output, error, job.run_id, job.attempt, job.token)
 
 
-def as_results(workflow_execution_id: str, pairs: ResultPairs) -> list[ResultEvent]:
-    return [make_result(workflow_execution_id, step_id, output) for step_id, output in pairs]
+def as_results(workflow_execution_id: str, pairs: ResultPairs | None) -> list[ResultEvent]:
+    """The results of pairs. A Runner of the user may return None for no pairs."""
+    return [make_result(workflow_execution_id, step_id, output) for step_id, output in pairs or ()]
 
 
 def as_pairs(results: Iterable[ResultEvent]) -> ResultPairs:

@@ -85,10 +85,12 @@ _PLAIN_FIELDS = frozenset({"status", "ended_at"})
 
 
 def dropped_fields(changes: Changes) -> list[str]:
-    """The fields that a commit deletes: the items of a map that was reset, and `ended_at` of a reopened
-    record."""
-    items = [item_field(unit) for unit, item in changes.items.items() if item is None]
-    return items + [name for name in _PLAIN_FIELDS if changes.fields.get(name, name) is None]
+    """The fields that a commit deletes: the items of a map that was reset, keys that were removed from the
+    state, and `ended_at` of a reopened record."""
+    dropped = [item_field(unit) for unit, item in changes.items.items() if item is None]
+    if changes.dropped_state:
+        dropped += [f"state:{key}" for key in sorted(changes.dropped_state)]
+    return dropped + [name for name in _PLAIN_FIELDS if changes.fields.get(name, name) is None]
 
 
 def unit_field(unit: str) -> str:

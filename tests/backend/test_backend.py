@@ -281,6 +281,22 @@ def test_every_result_that_merged_something_is_reported_in_order_with_its_step()
     ]
 
 
+def test_keys_that_are_removed_from_the_state_are_reported() -> None:
+    seen: list[Any] = []
+    results = iter([{"ok": False, "n": 1}, {"n": 2}])
+    backend = Backend(
+        lambda fn, inputs: next(results), on_state_change=lambda *report: seen.append(report[1:])
+    )
+
+    Workflow.from_dict(document_of({"a": {"max_attempts": 2}}), backend).run()
+
+    assert seen == [
+        ({}, {"ok": False, "n": 1}, StateChangeEvent("a")),
+        ({"ok": False, "n": 1}, {"ok": False, "n": 2}, StateChangeEvent("a")),
+        ({"ok": False, "n": 2}, {"n": 2}, StateChangeEvent("a")),
+    ]
+
+
 def test_an_observer_may_have_three_parameters_or_an_optional_fourth() -> None:
     three: list[Any] = []
     four: list[Any] = []
@@ -577,6 +593,109 @@ def test_with_a_runner_of_pairs_an_exception_is_an_output_as_in_the_seed() -> No
     workflow.run(worker=InProcessWorker(runner, fail))
 
     assert workflow.state == {"ok": False, "error": "boom"}
+
+
+class SilentRunner(OwnRunner):
+    """A runner whose methods return nothing when there is nothing to return."""
+
+    def dispatch(self, workflow_execution_id: str, jobs: list[DispatchJob]) -> Any:
+        self.pending += jobs
+
+    def gather(self, workflow_execution_id: str) -> Any:
+        return super().gather(workflow_execution_id) or None
+
+
+class RecitingRunner(OwnRunner):
+    """Runs jobs on the spot, and returns an exception as an output."""
+
+    def __init__(self, execute: Callable[..., Any]) -> None:
+        super().__init__()
+        self.execute = execute
+
+    def dispatch(self, workflow_execution_id: str, jobs: list[DispatchJob]) -> list[tuple[str, Any]]:
+        return [(job.step_id, self._run(job)) for job in jobs]
+
+    def _run(self, job: DispatchJob) -> Any:
+        try:
+            return self.execute(job.fn, job.inputs)
+        except Exception as error:
+            return {"ok": False, "error": str(error)}
+
+
+class Busy:
+    """An executor that is busy a number of times, and says so by an exception or by its output."""
+
+    def __init__(self, times: int, raises: bool) -> None:
+        self.times, self.raises, self.calls = times, raises, 0
+
+    def __call__(self, fn: str, inputs: dict[str, Any]) -> Any:
+        self.calls += 1
+        if self.calls > self.times:
+            return {"n": self.calls}
+        if self.raises:
+            raise ConnectionError("busy")
+        return {"ok": False, "error": "busy"}
+
+
+def run_with(kind: str, document: dict[str, Any], execute: Callable[..., Any]) -> Workflow:
+    """Run a document with a runner of this kind, or by hand with `submit_work_result`."""
+    if kind == "own runner of this package":
+        workflow = Workflow.from_dict(document, Backend(execute))
+        workflow.run()
+        return workflow
+    if kind == "submit_work_result":
+        backend = Backend()
+        workflow = Workflow.from_dict(document, backend)
+        hand = RecitingRunner(execute)
+        while isinstance(decision := workflow.advance(), orchestrator.Dispatch):
+            for step_id, output in hand.dispatch(workflow.id, decision.jobs):
+                backend.submit_work_result(workflow.id, step_id, output)
+            for step_id, output in backend.gather(workflow.id):
+                workflow.on_step_result(step_id, output)
+        return workflow
+    runners: dict[str, Any] = {
+        "pairs": OwnRunner(),
+        "nothing": SilentRunner(),
+        "on the spot": RecitingRunner(execute),
+    }
+    workflow = Workflow.from_dict(document, Backend(runner=runners[kind]))
+    workflow.run(worker=InProcessWorker(runners[kind], execute))
+    return workflow
+
+
+PAIR_RUNNERS = ["pairs", "nothing", "on the spot", "submit_work_result"]
+
+
+@pytest.mark.parametrize("raises", [True, False])
+@pytest.mark.parametrize("kind", ["own runner of this package", *PAIR_RUNNERS])
+def test_a_result_that_is_not_ok_is_retried_with_every_runner(kind: str, raises: bool) -> None:
+    execute = Busy(2, raises)
+
+    workflow = run_with(kind, document_of({"a": {"max_attempts": 3}}), execute)
+
+    assert (workflow.status, workflow.state, execute.calls) == (WorkflowStatus.COMPLETE, {"n": 3}, 3)
+
+
+@pytest.mark.parametrize("raises", [True, False])
+@pytest.mark.parametrize("kind", PAIR_RUNNERS)
+def test_the_last_result_of_pairs_that_is_not_ok_completes_the_step(kind: str, raises: bool) -> None:
+    execute = Busy(9, raises)
+
+    workflow = run_with(kind, document_of({"a": {"max_attempts": 3}}), execute)
+
+    assert (workflow.status, execute.calls) == (WorkflowStatus.COMPLETE, 3)
+    assert workflow.state == {"ok": False, "error": "busy"}
+
+
+@pytest.mark.parametrize("raises", [True, False])
+@pytest.mark.parametrize("kind", PAIR_RUNNERS)
+def test_retry_does_not_apply_to_pairs(kind: str, raises: bool) -> None:
+    execute = Busy(9, raises)
+
+    workflow = run_with(kind, document_of({"a": {"retry": 3}}), execute)
+
+    assert (workflow.status, workflow.state) == (WorkflowStatus.COMPLETE, {"ok": False, "error": "busy"})
+    assert execute.calls == 1
 
 
 def test_the_ports_can_be_named_as_in_the_seed() -> None:

@@ -12,7 +12,6 @@ What is left out, and why (D: the deviations of language.md section 1; U20: of s
     D5  no step has attempts if a set could reset it
     D6  every reference to a step is to an ancestor, has a default, or is nested and to itself or below
     D7  no substr, all, none, some
-    D8  a step with max_attempts has attempts_on: any
     D9  ids are letters, digits and underscores
     U20 no expression that fails (runfox is eager), no ===/cat of a product or quotient (6.0 is 6 here), no
         falsy items in map and filter, no null in arithmetic, no expression inside a list inside an operator
@@ -39,6 +38,8 @@ FEATURES = (
     "complete",
     "retries",
     "errors",
+    "rejections",  # results whose `ok` is false
+    "attempts_on_error",  # max_attempts without attempts_on: any, see oracle.py
     "vars",
     "nested",
     "scoped",  # map, filter, reduce
@@ -60,6 +61,7 @@ class Script:
     echo    output key -> input key: the input is passed on as it came
     count   output key that carries how often the step was called before
     null    the calls (counted from 0) that return nothing; raises: those that raise
+    rejects the calls whose output has `ok` false, and an error, besides its keys
     """
 
     keys: tuple[str, ...] = ()
@@ -67,6 +69,7 @@ class Script:
     count: str | None = None
     null: tuple[int, ...] = ()
     raises: tuple[int, ...] = ()
+    rejects: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,8 @@ def perform(script: Script, fn: str, inputs: Json, calls: int) -> Any:
     output.update({key: _plain(inputs.get(given)) for key, given in script.echo})
     if script.count is not None:
         output[script.count] = calls
+    if calls in script.rejects:
+        output.update(ok=False, error=f"{fn} rejected call {calls}")
     return output
 
 
@@ -210,13 +215,19 @@ class _Author:
         count: str | None = None
         null: tuple[int, ...] = ()
         raises: tuple[int, ...] = ()
+        rejects: tuple[int, ...] = (0,) if self.chance(0.1) else ()
 
         if targets is not None:
             count = f"calls_{one}"
             branches += self._loop_branches(one, targets, inputs, echo)
         elif not resettable and self.chance(0.35):
-            written["max_attempts"], written["attempts_on"] = self.draw.randint(2, 4), "any"  # D8
+            written["max_attempts"] = self.draw.randint(2, 4)
             self.features.add("retries")
+            if self.chance(0.5):
+                written["attempts_on"] = "any"
+            else:
+                self.features.add("attempts_on_error")
+            rejects = tuple(n for n in range(written["max_attempts"]) if self.chance(0.4))
             if self.chance(0.5):
                 last = written["max_attempts"] - 1  # D4: the last attempt succeeds
                 raises = tuple(n for n in range(last) if self.chance(0.6))
@@ -230,6 +241,8 @@ class _Author:
             branches.append(self._plain_branch(caught, "halt" if self.chance(0.15) else "complete"))  # D4
         if raises:
             self.features.add("errors")
+        if rejects:
+            self.features.add("rejections")
         if not raises and self.chance(0.15):
             null = tuple(range(self.draw.randint(1, 3)))
             self.features.add("null_output")
@@ -246,7 +259,7 @@ class _Author:
             written["input"] = self.draw.choice([{}, None])
         if branches:
             written["branch"] = branches
-        return written, Script(self.keys[one], tuple(echo), count, null, raises)
+        return written, Script(self.keys[one], tuple(echo), count, null, raises, rejects)
 
     def _loop_branches(
         self, one: str, targets: list[str], inputs: Json, echo: list[tuple[str, str]]
@@ -335,7 +348,7 @@ class _Author:
         self.features.add("state")
         return {
             "var": self.draw.choice(
-                [path, "input.list.1", "input.list.9", "input.none", "state", f"state.{key}"]
+                [path, "input.list.1", "input.list.9", "input.none", "state", f"state.{key}", "state.error"]
             )
         }
 
@@ -409,6 +422,7 @@ class _Author:
             lambda: {"in": ["e", {"var": "input.s"}]},
             lambda: {"!": [{"var": f"{self.own}flag"}]},
             lambda: {"!!": [{"var": "state.flag"}]},
+            lambda: {"!": [{"var": ["state.ok", True]}]},
             lambda: {"<": [{"var": "state.maybe"}, 5]},  # null is less than nothing
             lambda: {"missing": ["input.n", "input.unknown"]},
             lambda: {"missing_some": [1, ["input.n", "input.unknown"]]},

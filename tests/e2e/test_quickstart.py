@@ -21,11 +21,14 @@ def test_the_quickstart_finishes_an_order_and_shows_what_redis_holds() -> None:
     assert run.returncode == 0, run.stdout + run.stderr
     said = run.stdout
     assert ": complete in " in said
-    assert "attempt 2" in said
     assert 'outcome: {"total": 29.9, "shelf": "shelf-a1"}' in said
     assert "$ redis-cli HGETALL 'orchestrator:workflow:" in said
     assert "$ redis-cli LRANGE 'orchestrator:history:" in said
     assert '"workflow":"complete"}' in said
+    assert "attempt 2" in said
+    assert "state:shelf" in said
+    assert "state:ok" not in said
+    assert "state:error" not in said
     assert 'outcome: {"reason": "we do not sell \'z9\'"}' in said
     assert "exit code 3" in said
 

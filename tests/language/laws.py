@@ -234,7 +234,16 @@ def _check_compensations(record: WorkflowRecord, history: list[Json]) -> None:
 
 # ---- what must not depend on the order of events
 
-HIDDEN = {"token", "worker", "dispatched_at", "started_at", "ended_at", "reason", "completion"}
+HIDDEN = {
+    "token",
+    "worker",
+    "dispatched_at",
+    "started_at",
+    "ended_at",
+    "reason",
+    "completion",
+    "retried_keys",
+}
 RACING_KEYS = {"ok", "error"}
 """Failures of parallel steps write the same two keys into the state: a race of no interest."""
 

@@ -78,6 +78,8 @@ class Replay:
         self._status, self._final_cause = WorkflowStatus.PENDING, ""
         self._units: dict[str, _UnitState] = {}
         self._rounds: dict[str, int] = {}
+        self._missing_keys: dict[str, Finding] = {}
+        self._removed_keys: dict[str, Finding] = {}
         self._entries = 0
 
     def apply_entry(self, number: int, entry: Any) -> None:
@@ -91,9 +93,13 @@ class Replay:
             self._apply_unit_entry(number, entry)
         elif "state_changed" in entry:
             self._apply_state_entry(number, entry)
+        elif "state_removed" in entry:
+            self._apply_removal_entry(number, entry)
 
     def find_differences(self) -> Iterator[Finding]:
         """Compare the replayed state with the record."""
+        yield from self._missing_keys.values()
+        yield from self._removed_keys.values()
         record = self._record
         units = dict(record.units())
         if not self._entries:
@@ -172,9 +178,17 @@ class Replay:
 
     def _apply_state_entry(self, number: int, entry: dict[str, Any]) -> None:
         for key in entry["state_changed"]:
+            self._removed_keys.pop(key, None)
             if key not in self._record.state:
                 words = f"history entry {number}: it wrote {key!r}, which is not in the state"
-                self._add("state", str(entry.get("step")), words)
+                self._missing_keys[key] = Finding("state", str(entry.get("step")), words)
+
+    def _apply_removal_entry(self, number: int, entry: dict[str, Any]) -> None:
+        for key in entry["state_removed"]:
+            self._missing_keys.pop(key, None)
+            if key in self._record.state:
+                words = f"history entry {number}: it removed {key!r}, which is in the state"
+                self._removed_keys[key] = Finding("state", str(entry.get("step")), words)
 
     def _is_after_finish(self, unit: str, entry: dict[str, Any]) -> bool:
         """Whether an earlier decision had ended the workflow. Only its webhook may change after that."""

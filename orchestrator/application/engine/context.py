@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, Protocol
 
 from orchestrator.application.records.events import Moment
@@ -69,20 +69,25 @@ class StepsView(Mapping[str, Any]):
 
 
 class StateView(Mapping[str, Any]):
-    """The root `state`: the stored values, with those merged by the decision on top. The keys are sorted,
-    because a store need not keep their order, and a copy must not depend on it."""
+    """The root `state`: the stored values, with those merged by the decision on top, and without those that
+    it has dropped. The keys are sorted, because a store need not keep their order, and a copy must not depend
+    on it."""
 
-    def __init__(self, stored: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
-        self._stored, self._merged = stored, merged
+    def __init__(
+        self, stored: Mapping[str, Any], merged: Mapping[str, Any], dropped: Set[str] = frozenset()
+    ) -> None:
+        self._stored, self._merged, self._dropped = stored, merged, dropped
 
     def __getitem__(self, key: str) -> Any:
+        if key in self._dropped:
+            raise KeyError(key)
         return self._merged[key] if key in self._merged else self._stored[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted({*self._stored, *self._merged}))
+        return iter(sorted({*self._stored, *self._merged} - self._dropped))
 
     def __len__(self) -> int:
-        return len({*self._stored, *self._merged})
+        return len({*self._stored, *self._merged} - self._dropped)
 
 
 class StatusView(Mapping[str, Any]):

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
-from orchestrator.application.engine.context import Context, StateView
-from orchestrator.application.engine.readiness_draft import ReadinessDraft
+from orchestrator.application.engine.context import Context
+from orchestrator.application.engine.state_draft import StateDraft
 from orchestrator.application.engine.turn import Turn
-from orchestrator.application.records.changes import Changes, SharedChange, SlotChange
+from orchestrator.application.records.changes import SlotChange
 from orchestrator.application.records.events import ControlEvent, Moment, OutgoingEvent
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import (
@@ -34,23 +34,20 @@ from orchestrator.application.spec.model import StepSpec
 from orchestrator.application.values.unit_id import UnitId, split_unit
 
 _CLOSED = FINAL_WORKFLOW_STATUSES | {WorkflowStatus.COMPENSATING}
-_ABSENT = object()
 
 
-class Draft(ReadinessDraft):
+class Draft(StateDraft):
     """`evaluated` holds the steps whose start conditions this decision has evaluated, and whether they may be
     dispatched. `dispatch_count` counts the dispatches of this decision, of jobs and of children. `turn` is
     what its expressions spend from; without one, the decision is not divided."""
 
     def __init__(self, record: WorkflowRecord, moment: Moment, turn: Turn | None = None) -> None:
-        super().__init__(record)
-        self.moment, self.turn = moment, turn if turn is not None else Turn()
+        super().__init__(record, moment)
+        self.turn = turn if turn is not None else Turn()
         self._work_of: dict[str, int] = {}
         self._working_on, self._work_before = "", self.turn.spent
-        self.changes = Changes(at_ms=moment.at_ms, readiness=self._readiness)
         self.specs, self._record_steps, self._steps = record.loaded.steps, record.steps, self.changes.steps
         self._set_status(record.status)
-        self._shared: dict[str, dict[str, Any]] = {}
         self.evaluated: dict[str, bool] = {}
         self.token_count = self.dispatch_count = self.log_count = 0
 
@@ -69,10 +66,6 @@ class Draft(ReadinessDraft):
     def inputs(self) -> dict[str, Any]:
         inputs: dict[str, Any] = self.changes.fields.get("inputs", self.record.inputs)
         return inputs
-
-    @property
-    def state(self) -> Mapping[str, Any]:
-        return StateView(self.record.state, self.changes.state)
 
     @property
     def signals(self) -> list[dict[str, Any]]:
@@ -124,10 +117,6 @@ class Draft(ReadinessDraft):
         spec = self.specs.get(unit)
         return self.record.loaded.unit_spec(unit) if spec is None else spec
 
-    def shared(self, scope: str) -> Mapping[str, Any]:
-        """The values of a shared scope, with the writes of this decision on top."""
-        return StateView(self.record.shared.get(scope, {}), self._shared.get(scope, {}))
-
     def context(
         self, unit: str | None = None, fresh: Mapping[str, Any] | None = None, **roots: Any
     ) -> Context:
@@ -175,7 +164,12 @@ class Draft(ReadinessDraft):
         before = self.step(step_id)
         self.revoke(step_id)
         last_run = max(before.run_id, self.drop_items(step_id))
-        after = StepRecord(run_id=last_run + 1, round=before.round + 1, dispatches=before.dispatches)
+        after = StepRecord(
+            run_id=last_run + 1,
+            round=before.round + 1,
+            dispatches=before.dispatches,
+            retried_keys=before.retried_keys,
+        )
         if before.held is not None:
             after = after.with_changes(status=StepStatus.ON_HOLD, held=StepStatus.READY.value)
         self.revive(step_id, after)
@@ -257,22 +251,6 @@ class Draft(ReadinessDraft):
             self.changes.fields["deadline_ms"] = due_ms
             self.arm(Timer("timeout", "", "", due_ms))
 
-    def merge_state(self, step_id: str, output: Mapping[str, Any]) -> None:
-        state, merged = self.record.state, self.changes.state
-        changed = [key for key, value in output.items() if merged.get(key, state.get(key, _ABSENT)) != value]
-        merged.update(output)
-        self.changes.merged.append((step_id, dict(output)))
-        if changed:
-            self.note(step=step_id, state_changed=changed)
-
-    def write_shared(
-        self, scope: Literal["global", "flow_group"], key: str, value: Any, added: Any = None
-    ) -> None:
-        """Write a value to a shared scope; `added` is the increment, if the value is the result of one."""
-        self._shared.setdefault(scope, {})[key] = value
-        is_increment = added is not None
-        self.changes.shared.append(SharedChange(scope, key, added if is_increment else value, is_increment))
-
     def set_workflow_slot(self, slot: Slot | None) -> None:
         """Request the slot of the workflow itself, or release it."""
         self._update_slots("", self.slot, slot)
@@ -292,10 +270,6 @@ class Draft(ReadinessDraft):
     def disarm(self, timer: Timer) -> None:
         self.changes.timers_by_name_to_arm.pop(timer.name, None)
         self.changes.timers_by_name_to_disarm[timer.name] = timer
-
-    def note(self, **entry: Any) -> None:
-        """Add an entry to the history."""
-        self.changes.history.append({"at": self.moment.iso, "cause": self.moment.cause, **entry})
 
     def count(self, name: str) -> None:
         """Increment a counter of the system."""

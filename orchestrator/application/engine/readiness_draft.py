@@ -110,6 +110,13 @@ class ReadinessDraft:
         waiting = {*self.record.readiness.waiting, *changed}
         return sorted((s for s in waiting if changed.get(s, True)), key=self.graph.index.__getitem__)
 
+    @property
+    def retried(self) -> list[str]:
+        """The steps that have `retried_keys`, in spec order."""
+        changed = self._readiness.retried
+        retried = {*self.record.readiness.retried, *changed}
+        return sorted((s for s in retried if changed.get(s, True)), key=self.graph.index.__getitem__)
+
     def unmet(self, step_id: str) -> int:
         """The number of parents that are not final."""
         unmet = self._readiness.unmet.get(step_id)

@@ -90,7 +90,10 @@ def _next_run(draft: Draft, unit: str, last_run: int = 0) -> StepRecord:
     """The next run of a unit in the same round; a loop keeps its current iteration."""
     before = draft.require_unit(unit)
     after = StepRecord(
-        run_id=max(before.run_id, last_run) + 1, round=before.round, dispatches=before.dispatches
+        run_id=max(before.run_id, last_run) + 1,
+        round=before.round,
+        dispatches=before.dispatches,
+        retried_keys=before.retried_keys,
     )
     if draft.spec(unit).loop is None:
         return after

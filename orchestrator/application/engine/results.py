@@ -12,7 +12,7 @@ the workflow. No branch evaluates the other units: they end or are retried.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.application.engine.branches import BranchResult, evaluate_branches
@@ -21,7 +21,13 @@ from orchestrator.application.engine.draft import Draft
 from orchestrator.application.engine.finish import end_workflow
 from orchestrator.application.engine.maps import finish_item, item_roots, requeue_item
 from orchestrator.application.engine.outputs import Error, Output, is_merged, make_error_result, shape_output
-from orchestrator.application.engine.retries import mark_non_retryable, retry_delay_ms, schedule_retry
+from orchestrator.application.engine.retried_keys import update_retried_keys
+from orchestrator.application.engine.retries import (
+    is_repeated,
+    mark_non_retryable,
+    retry_delay_ms,
+    schedule_retry,
+)
 from orchestrator.application.engine.shared_values import apply_kv_add, merge_output
 from orchestrator.application.engine.webhook import redact_webhook_error
 from orchestrator.application.errors import ExpressionError
@@ -98,13 +104,19 @@ def apply_step_result(
     started_at: str | None = None,
 ) -> StepResult:
     """Evaluate the branches of a step, record its result, and take the action that follows."""
+    spec = draft.specs[step_id]
     branch = evaluate_branches(draft, step_id, output)
     if branch.error is not None:
         error = branch.error
     _record_result(draft, step_id, output, error, worker, started_at)
-    if output and is_merged(draft.specs[step_id]):
-        merge_output(draft, step_id, output)
-    return _act(draft, step_id, branch, error)
+    written: Mapping[str, Any] = {}
+    if output and is_merged(spec):
+        written = merge_output(draft, step_id, output)
+    result = _act(draft, step_id, branch, error)
+    is_plain_success = result is None and error is None and branch.action is None and not spec.kv_add
+    if draft.has_retried_keys or not is_plain_success:
+        update_retried_keys(draft, step_id, written)
+    return result
 
 
 def _record_result(
@@ -173,9 +185,8 @@ def _act(draft: Draft, step_id: str, branch: BranchResult, error: Error) -> Step
             return _fail_with_workflow(draft, step_id, error)
     if error is not None:
         return _fail(draft, step_id, error)
-    spec = draft.specs[step_id]
-    repeats = spec.attempts_on == "any" and spec.kind == "task" and spec.map is None
-    if repeats and draft.step(step_id).attempt < spec.max_attempts:
+    spec, step = draft.specs[step_id], draft.step(step_id)
+    if step.attempt < spec.max_attempts and is_repeated(spec, step.output):
         return schedule_retry(draft, step_id)
     return _complete(draft, step_id)
 

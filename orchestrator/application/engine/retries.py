@@ -1,4 +1,4 @@
-"""Retries: whether a failed unit gets another attempt, and after which delay."""
+"""Retries: whether a unit gets another attempt, and after which delay."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ from typing import Any
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.records.decisions import Pending
 from orchestrator.application.records.status import StepStatus
-from orchestrator.application.spec.model import RetrySpec
+from orchestrator.application.spec.model import RetrySpec, StepSpec
 from orchestrator.application.values.failure_kinds import find_matching_name, is_retryable
 
 MAX_RETRY_DELAY_MS = 3650 * 86_400_000
+
+
+def is_repeated(spec: StepSpec, output: Mapping[str, Any] | None) -> bool:
+    """Whether a step is tried again after a result without an error, as long as `max_attempts` allows it: any
+    result with `attempts_on: any`, else one whose `ok` is false. What a map or a loop returns is data."""
+    if spec.attempts_on == "any" and spec.kind == "task":
+        return spec.map is None
+    is_single = spec.kind in ("task", "workflow") and spec.map is None and spec.loop is None
+    return is_single and output is not None and output.get("ok") is False
 
 
 def mark_non_retryable(draft: Draft, unit: str, error: dict[str, Any]) -> dict[str, Any]:

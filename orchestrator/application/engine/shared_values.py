@@ -34,11 +34,12 @@ def missing_group_problem(draft: Draft, output: Mapping[str, Any] | None) -> str
     return None if key is None else f"{key!r} needs a group, and the execution was started without one"
 
 
-def merge_output(draft: Draft, step_id: str, output: Mapping[str, Any]) -> None:
-    """Merge an output into the state, and write the keys with a scope to that scope."""
+def merge_output(draft: Draft, step_id: str, output: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Merge an output into the state, and write the keys with a scope to that scope. Returns what was merged
+    into the state."""
     if draft.record.spec.kv_scopes is None:
         draft.merge_state(step_id, output)
-        return
+        return output
     state: dict[str, Any] = {}
     for key, value in output.items():
         scope, name = scope_of(draft, key)
@@ -49,6 +50,7 @@ def merge_output(draft: Draft, step_id: str, output: Mapping[str, Any]) -> None:
             draft.note(step=step_id, shared=key)
     if state:
         draft.merge_state(step_id, state)
+    return state
 
 
 def apply_kv_add(draft: Draft, step_id: str, output: Mapping[str, Any] | None) -> None:

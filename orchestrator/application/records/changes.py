@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,7 +22,8 @@ class Changes:
     """The steps, items, state keys and fields that differ, and the effects of one decision.
 
     fields                 changed attributes of the WorkflowRecord, by name
-    merged                 the outputs merged into `state`, each with its step
+    dropped_state          the keys that are removed from the state; none of them is in `state`
+    merged                 the changes of the state in order: the step, the values written, the keys removed
     finished_dispatches    dispatches whose result has arrived; each with its step as it was before
     revoked                dispatches whose result is no longer wanted; each with its step as it was before
     items                  changed items of maps, compensations and the webhook; None for a deleted item
@@ -37,7 +39,8 @@ class Changes:
     at_ms: int = 0
     steps: dict[str, StepRecord] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
-    merged: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    dropped_state: set[str] = field(default_factory=set)
+    merged: list[tuple[str, dict[str, Any], Sequence[str]]] = field(default_factory=list)
     fields: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     jobs: list[DispatchJob] = field(default_factory=list)
@@ -70,6 +73,7 @@ class Changes:
             self.steps
             or self.items
             or self.state
+            or self.dropped_state
             or self.fields
             or self.has_more_ready
             or self.deletes_execution
@@ -110,6 +114,12 @@ def add_numbers(before: float, amount: float) -> float | None:
     if not math.isfinite(total):
         return None
     return int(total) if total.is_integer() and abs(total) < MAX_EXACT_INTEGER else total
+
+
+def drop_state_keys(state: dict[str, Any], changes: Changes) -> None:
+    """Remove the keys from `state`, in place, that were dropped."""
+    for key in changes.dropped_state:
+        state.pop(key, None)
 
 
 def apply_item_changes(items: dict[str, StepRecord], changes: Changes) -> None:

@@ -30,6 +30,7 @@ class ReadinessChanges:
     waiting: dict[str, bool] = field(default_factory=dict)
     timed: dict[str, bool] = field(default_factory=dict)
     due: dict[str, PositionChanges] = field(default_factory=dict)
+    retried: dict[str, bool] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -46,6 +47,7 @@ class Readiness:
     waiting     the steps that wait for a signal
     timed       the units that have a timer
     due         the items of each map that must be dispatched again, in order; only maps that have such items
+    retried     the steps that have `retried_keys`
     """
 
     unmet: dict[str, int]
@@ -57,6 +59,7 @@ class Readiness:
     waiting: set[str] = field(default_factory=set)
     timed: set[str] = field(default_factory=set)
     due: dict[str, list[int]] = field(default_factory=dict)
+    retried: set[str] = field(default_factory=set)
 
     @classmethod
     def of(
@@ -82,8 +85,17 @@ class Readiness:
             step_id, part = split_unit(name)
             if part.isdecimal() and item.is_due:
                 insort(due.setdefault(step_id, []), int(part))
+        retried = {step_id for step_id, step in steps.items() if step.retried_keys}
         return cls(
-            unmet, len(steps) - len(final), active, in_flight, agenda, waiting=waiting, timed=timed, due=due
+            unmet,
+            len(steps) - len(final),
+            active,
+            in_flight,
+            agenda,
+            waiting=waiting,
+            timed=timed,
+            due=due,
+            retried=retried,
         )
 
     def apply(self, changes: ReadinessChanges) -> None:
@@ -97,6 +109,8 @@ class Readiness:
             (self.waiting.add if is_waiting else self.waiting.discard)(step_id)
         for unit, has_timer in changes.timed.items():
             (self.timed.add if has_timer else self.timed.discard)(unit)
+        for step_id, has_keys in changes.retried.items():
+            (self.retried.add if has_keys else self.retried.discard)(step_id)
         for step_id, positions in changes.due.items():
             self.due[step_id] = _update(self.due.get(step_id, []), positions)
             if not self.due[step_id]:

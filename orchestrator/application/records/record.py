@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from orchestrator.application.records.changes import Changes, apply_item_changes
+from orchestrator.application.records.changes import Changes, apply_item_changes, drop_state_keys
 from orchestrator.application.records.events import Parent
 from orchestrator.application.records.readiness import Readiness
 from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, StepStatus, WorkflowStatus
@@ -117,6 +117,8 @@ class WorkflowRecord:
         if changes.items:
             apply_item_changes(self.items, changes)
         self.state.update(changes.state)
+        if changes.dropped_state:
+            drop_state_keys(self.state, changes)
         for name, value in changes.fields.items():
             setattr(self, name, value)
         if changes.readiness is not None:

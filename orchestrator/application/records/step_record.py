@@ -28,6 +28,7 @@ class StepRecord:
     slot         the slot under a concurrency key
     held         the status that a hold interrupted
     completion   the completion order among the steps that can be compensated
+    retried_keys the keys that an attempt without success left in the state, see engine/retried_keys.py
     unknown      fields written by a newer release; they are kept as they are
 
     Times are ISO 8601 in UTC; times that a timer compares are in milliseconds.
@@ -59,6 +60,7 @@ class StepRecord:
     slot: Slot | None = None
     held: str | None = None
     completion: int | None = None
+    retried_keys: list[str] | None = None
     unknown: Mapping[str, Any] | None = None
 
     def with_changes(self, **changes: Any) -> StepRecord:

@@ -189,6 +189,8 @@ class SqliteStore:
         _put_steps(db, weid, changes.steps.items())
         _put_items(db, weid, changes)
         _put_state(db, weid, changes.state.items())
+        if changes.dropped_state:
+            _drop_state(db, weid, changes.dropped_state)
         entries = [(weid, dumps(entry)) for entry in changes.history]
         db.executemany("INSERT INTO history VALUES (?, ?)", entries)
         return Committed.YES
@@ -302,6 +304,12 @@ def _put_state(db: sqlite3.Connection, weid: str, state: Iterable[tuple[str, Any
         "INSERT INTO state VALUES (?, ?, ?)"
         " ON CONFLICT (workflow_execution_id, key) DO UPDATE SET value = excluded.value",
         [(weid, key, dumps(value)) for key, value in state],
+    )
+
+
+def _drop_state(db: sqlite3.Connection, weid: str, keys: Iterable[str]) -> None:
+    db.executemany(
+        "DELETE FROM state WHERE workflow_execution_id = ? AND key = ?", [(weid, key) for key in keys]
     )
 
 

@@ -122,6 +122,8 @@ def _describe_field(name: str, value: Any) -> str:
             return f"replaced inputs: {', '.join(map(str, value))}"
         case "state_changed" if isinstance(value, list):
             return f"state changed: {', '.join(map(str, value))}"
+        case "state_removed" if isinstance(value, list):
+            return f"removed from the state: {', '.join(map(str, value))}"
         case "shared":
             return f"shared {value}"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -46,6 +46,22 @@ class CommitContract(StoreFixtures):
         assert loaded.state == {"kept": 1, "moved": 2}
         assert (loaded.status, loaded.inputs) == (WorkflowStatus.IN_PROGRESS, one.inputs)
 
+    def test_a_commit_removes_keys_of_the_state(self, store: Store) -> None:
+        one = created(store, record(_state={"kept": 1, "ok": False, "state:ok": 2}))
+        step = StepRecord(StepStatus.RETRY, retried_keys=["ok"])
+        first = Changes(steps={"a": step}, state={"error": "boom"})
+        store.commit([Commit(one, first)])
+        one.apply(first)
+        assert store.load(one.workflow_execution_id).readiness.retried == {"a"}
+
+        second = Changes(steps={"a": StepRecord()}, dropped_state={"ok", "error", "unknown"})
+        store.commit([Commit(one, second)])
+        one.apply(second)
+
+        loaded = store.load(one.workflow_execution_id)
+        assert (loaded.state, loaded.steps) == ({"kept": 1, "state:ok": 2}, {"a": StepRecord()})
+        assert one.state == loaded.state
+
     def test_a_commit_changes_only_the_version_of_its_record(self, store: Store) -> None:
         one = created(store, record())
         before, version = facts(one), one.version

@@ -245,6 +245,31 @@ def test_a_state_key_that_is_gone_is_noticed() -> None:
     assert codes(world.record, world.history) == [("state", "a")]
 
 
+def test_a_state_key_that_was_removed_may_be_gone_and_must_not_be_back() -> None:
+    world = world_of(task("a", max_attempts=2))
+    world.advance()
+    world.fail("a")
+    world.finish("a", {"n": 1})
+    assert not audit(world.record, world.history)
+
+    world.record.state["ok"] = False
+
+    assert codes(world.record, world.history) == [("state", "a")]
+
+
+def test_a_state_key_that_was_removed_and_written_again_must_be_there() -> None:
+    world = world_of(task("a", max_attempts=2), task("b", "a"))
+    world.advance()
+    world.fail("a")
+    world.finish("a", {"n": 1})
+    world.finish("b", {"ok": True})
+    assert not audit(world.record, world.history)
+
+    del world.record.state["ok"]
+
+    assert codes(world.record, world.history) == [("state", "b")]
+
+
 def test_other_entries_are_ignored() -> None:
     assert audit(new_record(document(step("a"))), [{"signal": "go"}, {"log": "hello"}]) == []
 

@@ -471,6 +471,7 @@ def test_an_entry_is_a_line_with_its_time_and_how_long_after_the_beginning_it_wa
             "failed: x; gone",
         ),
         ({"step": "a", "state_changed": ["n", "m"]}, "state changed: n, m"),
+        ({"step": "a", "state_removed": ["ok", "error"]}, "removed from the state: ok, error"),
         ({"step": "a", "shared": "global:total"}, "shared global:total"),
         ({"signal": "go"}, "signal go kept until a step waits for it"),
         ({"step": "a", "log": '"hello"'}, '"hello"'),
