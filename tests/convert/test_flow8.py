@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from orchestrator import Backend, Workflow
 from orchestrator.application.expressions.evaluation import evaluate
+from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.spec.validation import load_spec
 from orchestrator.convert import ConversionResult, convert
 from orchestrator.convert.cel import CelTranslator, convert_expression
@@ -16,9 +19,12 @@ from orchestrator.convert.notes import CannotConvert
 
 
 def converted(document: dict[str, Any]) -> ConversionResult:
+    """The conversion of a document, without the outputs and the branches that every conversion has."""
     made = convert(json.dumps(document))
     assert load_spec(made.text).document == made.document
-    return made
+    steps = [{key: value for key, value in one.items() if key != "branch"} for one in made.document["steps"]]
+    rest = {key: value for key, value in made.document.items() if key != "outputs"}
+    return replace(made, document={**rest, "steps": steps})
 
 
 def flowlet(**keys: Any) -> ConversionResult:
@@ -398,7 +404,6 @@ def test_what_belongs_to_a_play_gets_a_note() -> None:
     assert [str(note) for note in made.notes] == [
         "IdempotencyRoot: pass this as idempotency_root when you start an execution; left out",
         "FlowGroupID: pass this as group when you start an execution; left out",
-        "GlobalKV: has no equivalent: pass these values as inputs when you start an execution; left out",
         "Colour: has no equivalent; left out",
     ]
 
@@ -510,3 +515,124 @@ def test_the_hour_of_the_day_gets_a_note_about_utc() -> None:
 
     [note] = made.notes
     assert (note.kind, note.message) == ("changed", "the hour is in UTC here")
+
+
+# ---- results of modules, and what a play ends with
+
+FLOW: dict[str, Any] = {
+    "Flowlets": [
+        {"Name": "get", "ModuleRef": "get", "Retry": {"MaxRetries": 2, "InitialDelayMs": 0}},
+        {
+            "Name": "read it",
+            "ModuleRef": "read",
+            "DependsOn": ["get"],
+            "OnError": "continue",
+            "InputMapping": {"file": "kv['file_path']", "request": "kv['global:request_id']"},
+        },
+    ]
+}
+
+
+def play(*results: Any, flow: dict[str, Any] = FLOW, **inputs: Any) -> tuple[Workflow, list[dict[str, Any]]]:
+    """Run a converted flow whose modules return these results; return it, and what they were called with."""
+    left, calls = list(results), []
+
+    def execute(fn: str, inputs: dict[str, Any]) -> Any:
+        calls.append(inputs)
+        result = left.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    workflow = Workflow.from_yaml(convert(json.dumps(flow)).text, Backend(executor=execute), inputs=inputs)
+    workflow.run()
+    return workflow, calls
+
+
+def record_of(workflow: Workflow) -> WorkflowRecord:
+    return workflow.backend.load(workflow.id)
+
+
+def done(**output: Any) -> dict[str, Any]:
+    return {"State": "DONE", "Output": output}
+
+
+def test_the_output_of_a_module_goes_to_the_store() -> None:
+    workflow, calls = play(done(file_path="/tmp/x"), done(text="Hi", **{"global:seen": True}))
+
+    assert calls[1]["file"] == "/tmp/x"
+    assert workflow.outcome == {
+        "layers": {"get": {"file_path": "/tmp/x"}, "read it": {"text": "Hi", "global:seen": True}},
+        "kv": {"file_path": "/tmp/x", "text": "Hi"},
+        "global": {"request_id": None, "seen": True},
+    }
+
+
+def test_a_module_may_return_its_output_alone() -> None:
+    workflow, calls = play({"file_path": "/tmp/x"}, {"text": "Hi"})
+
+    assert calls[1]["file"] == "/tmp/x"
+    assert workflow.outcome["layers"] == {"get": {"file_path": "/tmp/x"}, "read it": {"text": "Hi"}}
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("no such file", "no such file"),
+        ({"error": "no such file"}, '{"error": "no such file"}'),
+        (None, "a branch rejected the result"),
+    ],
+)
+def test_a_module_that_reports_a_failure_fails(output: Any, message: str) -> None:
+    workflow, _ = play(done(), {"State": "FAIL", "Output": output})
+
+    record = record_of(workflow).steps["read_it"]
+    assert record.status.value == "failed"
+    assert record.error == {"kind": "rejected", "message": message}
+
+
+def test_a_module_that_reports_a_failure_is_retried() -> None:
+    failed = {"State": "FAIL", "Output": "busy"}
+
+    workflow, calls = play(failed, failed, done(file_path="x"), done())
+
+    assert len(calls) == 4
+    assert workflow.status.value == "complete"
+
+
+def test_a_module_that_raises_keeps_its_error() -> None:
+    workflow, _ = play(done(), ValueError("broken"))
+
+    assert (record_of(workflow).steps["read_it"].error or {})["type"] == "ValueError"
+
+
+def test_global_values_are_given_at_the_start() -> None:
+    _, calls = play(done(), done(), **{"global": {"request_id": "r-1"}})
+
+    assert calls[1]["request"] == "r-1"
+
+
+@pytest.mark.parametrize(("given", "value"), [({}, "r-0"), ({"global": {"request_id": "r-1"}}, "r-1")])
+def test_the_global_values_of_a_play_are_defaults(given: dict[str, Any], value: str) -> None:
+    flow = {**FLOW, "GlobalKV": {"request_id": "r-0", "limits": {"rows": 10}, "var": {"var": "x"}}}
+
+    workflow, calls = play(done(), done(), flow=flow, **given)
+
+    assert calls[1]["request"] == value
+    assert workflow.outcome["global"] == {"request_id": value, "limits": {"rows": 10}, "var": {"var": "x"}}
+
+
+def test_the_step_of_global_values_has_an_id_of_its_own() -> None:
+    flow = {"GlobalKV": {"x": 1}, "Flowlets": [{"Name": "global_values", "ModuleRef": "m"}]}
+
+    made = convert(json.dumps(flow))
+
+    assert [one["id"] for one in made.document["steps"]] == ["global_values_2", "global_values"]
+    assert made.document["steps"][1]["depends_on"] == ["global_values_2"]
+
+
+def test_a_single_layer_with_the_name_of_an_operator_is_renamed_with_a_note() -> None:
+    made = convert(json.dumps({"Flowlets": [{"Name": "map", "ModuleRef": "m"}]}))
+
+    assert made.document["outputs"]["layers"] == {"map_": {"var": "steps.map.output"}}
+    assert [note.kind for note in made.notes] == ["changed"]
