@@ -43,14 +43,23 @@ def step(**keys: Any) -> dict[str, Any]:
 # ---- expressions
 
 DATA = {
-    "input": {"emails": ["a@x", "b@x"], "n": 5, "name": "Ada", "deep": {"list": [1, 2]}, "flag": True},
+    "input": {
+        "emails": ["a@x", "b@x"],
+        "n": 5,
+        "name": "Ada",
+        "deep": {"list": [1, 2]},
+        "flag": True,
+        "ns": [1, 2, 3],
+        "empty": [],
+        "people": [{"name": "Ada", "age": 36, "tags": ["x"]}, {"name": "Bob", "age": 7, "tags": []}],
+    },
     "kv": {
         "flow": {"status": "approved", "score": 0.95, "user": {"id": 7}, "a.b": 1},
         "global": {"request": "r-1", "user": {"id": 8}},
         "flow_group": {"total": 12},
         "user": {"id": 7},
     },
-    "ctx": {"now": "2026-03-02T10:30:00.000Z"},
+    "ctx": {"now": "2026-03-01T10:30:05.008Z"},
 }
 
 PAIRS: list[tuple[str, Any, Any]] = [
@@ -62,7 +71,7 @@ PAIRS: list[tuple[str, Any, Any]] = [
         {"and": [{">=": [{"time.hour": []}, 9]}, {"<": [{"time.hour": []}, 17]}]},
         True,
     ),
-    ("timestamp.now()", {"time.now": []}, "2026-03-02T10:30:00.000Z"),
+    ("timestamp.now()", {"time.now": []}, "2026-03-01T10:30:05.008Z"),
     ("kv['status'] == 'approved'", {"==": [{"kv.get": "status"}, "approved"]}, True),
     ('kv["score"] > 0.9', {">": [{"kv.get": "score"}, 0.9]}, True),
     ("kv.score", {"kv.get": "score"}, 0.95),
@@ -90,6 +99,60 @@ PAIRS: list[tuple[str, Any, Any]] = [
     ("-input.n < 0", {"<": [{"-": {"var": "input.n"}}, 0]}, True),
     ("!input.flag || input.n % 2 == 1", None, True),
     ("input.n == 5 || input.x && input.y", None, True),
+    # macros
+    ("input.ns.exists(n, n > 2)", {"some": [{"var": "input.ns"}, {">": [{"var": ""}, 2]}]}, True),
+    ("input.ns.exists(n, n > 9)", None, False),
+    ("input.none.exists(n, n > 9)", None, False),
+    ("input.empty.exists(n, true)", None, False),
+    (
+        "input.ns.all(n, n > 2)",
+        {
+            "and": [
+                {"!==": [{"var": "input.ns"}, None]},
+                {"none": [{"var": "input.ns"}, {"!": {">": [{"var": ""}, 2]}}]},
+            ]
+        },
+        False,
+    ),
+    ("input.ns.all(n, n > 0)", None, True),
+    ("input.empty.all(n, n > 0)", None, True),
+    ("input.none.all(n, n > 0)", None, False),
+    ("input.ns.exists_one(n, n == 3)", None, True),
+    ("input.ns.exists_one(n, n > 1)", None, False),
+    ("input.ns.map(n, n * 2)", {"map": [{"var": "input.ns"}, {"*": [{"var": ""}, 2]}]}, [2, 4, 6]),
+    ("input.ns.map(n, n > 1, n * 2)", None, [4, 6]),
+    ("input.ns.filter(n, n != 2)", None, [1, 3]),
+    ("input.people.filter(p, p.age >= 18).map(p, p.name)", None, ["Ada"]),
+    ("size(input.people.filter(p, has(p.age)))", None, 2),
+    ("input.people.exists(p, p.tags.exists(t, t == 'x'))", None, True),
+    ("input.people.exists(p, p.age > kv['score'])", None, True),
+    ("input.people.exists(p, p.age == kv['user'].id)", None, True),
+    # conversions
+    ("int('12') == 12", None, True),
+    ("int(3.7)", None, 3),
+    ("int(-3.7)", None, -3),
+    ("int(-3)", None, -3),
+    ("int(input.n) + 1", None, 6),
+    ("double('1.5')", {"+": "1.5"}, 1.5),
+    ("string(input.n) + string(input.flag)", None, "5true"),
+    ("string(input.name)", None, "Ada"),
+    ("string(1.5) == '1.5'", None, True),
+    # the time
+    ("timestamp.now().getHours()", {"time.hour": []}, 10),
+    ("timestamp.now().getMinutes()", None, 30),
+    ("timestamp.now().getSeconds()", None, 5),
+    ("timestamp.now().getMilliseconds()", None, 8),
+    ("timestamp.now().getFullYear()", None, 2026),
+    ("timestamp.now().getMonth()", None, 2),
+    ("timestamp.now().getDate()", None, 1),
+    ("timestamp.now().getDayOfMonth()", None, 0),
+    ("timestamp.now().getDayOfWeek()", None, 0),
+    ("timestamp.now().minute", None, 30),
+    ("timestamp.now().second", None, 5),
+    ("timestamp.now().year", None, 2026),
+    ("timestamp.now().month", None, 3),
+    ("timestamp.now().day", None, 1),
+    ("timestamp.now().weekday", None, 0),
 ]
 
 
@@ -110,8 +173,16 @@ def test_an_expression_becomes_one_of_the_same_value(text: str, expected: Any, v
         ("output.x == 1", "the variable output does not exist here"),
         ("kv == 1", "the variable kv does not exist here"),
         ("kv[0] == 1", "the variable kv does not exist here"),
-        ("timestamp.now().minute == 1", "a string has no 'minute'"),
+        ("timestamp.now().nanosecond == 1", "a string has no 'nanosecond'"),
+        ("timestamp.now().getHours('Europe/Berlin')", "a time zone has no equivalent"),
+        ("timestamp.now().getDayOfYear()", "this function call has no equivalent"),
+        ("timestamp('2026-01-01T00:00:00Z')", "no equivalent: compute it in an executor"),
         ("unknown(input.n)", "this function call has no equivalent"),
+        ("input.list.exists(x, x > input.n)", "input cannot be read inside of a macro here, only x and kv"),
+        ("input.list.exists(x, x.l.exists(y, y > x.n))", "x cannot be read inside of a macro here, only y"),
+        ("input.list.exists(x)", "exists takes a variable and an expression"),
+        ("input.list.all(x, x, x)", "all takes a variable and an expression"),
+        ("input.list.exists(1, true)", "this function call has no equivalent"),
         ("input.name.lower()", "this function call has no equivalent"),
         ("len(a=1)", "expected ,, found ="),
         ("input.n > 3 ? 1", "expected :, found the end"),
@@ -636,3 +707,38 @@ def test_a_single_layer_with_the_name_of_an_operator_is_renamed_with_a_note() ->
 
     assert made.document["outputs"]["layers"] == {"map_": {"var": "steps.map.output"}}
     assert [note.kind for note in made.notes] == ["changed"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "value", "rule"),
+    [
+        ("{{ kv['status'] }}", "approved", {"kv.get": "status"}),
+        ("{{ input.n > 3 }}", None, {">": [{"var": "input.n"}, 3]}),
+        ("{{ input.a }}-{{ input.b }}", "x-y", {"cat": [{"var": "input.a"}, "-", {"var": "input.b"}]}),
+    ],
+)
+def test_a_template_in_a_filter_is_an_expression(expression: str, value: Any, rule: Any) -> None:
+    written = {"Expression": expression, **({} if value is None else {"Value": value})}
+
+    [found] = step(Filters={"Filters": [written]})["filters"]["filters"]
+
+    assert found == {"expression": rule, **({} if value is None else {"value": value})}
+
+
+@pytest.mark.parametrize(
+    "expression", ["{{ }}", "{% if input.a %}x{% endif %}", "{{ input.a", "plain text", "{{ 'text' }}"]
+)
+def test_a_template_that_is_no_condition_is_rejected(expression: str) -> None:
+    made = flowlet(Filters=[expression])
+
+    assert [note.kind for note in made.notes] == ["lost"]
+    assert made.document["steps"][0]["filters"]["filters"][0]["expression"] is False
+
+
+def test_parts_of_the_time_get_a_note_on_what_they_mean() -> None:
+    made = flowlet(Filters=["timestamp.now().getDayOfWeek() != 0 && timestamp.now().hour > 8"])
+
+    assert [note.message for note in made.notes] == [
+        "the weekday is in UTC here, and Sunday is 0",
+        "the hour is in UTC here",
+    ]
