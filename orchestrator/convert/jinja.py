@@ -10,17 +10,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from orchestrator.convert.expression_tree import Call, Filter, Literal, Member, Name, Node, Test, Unary
+from orchestrator.convert.expression_tree import (
+    Body,
+    Call,
+    Filter,
+    ForBlock,
+    IfBlock,
+    Literal,
+    Member,
+    Name,
+    Node,
+    Test,
+    Unary,
+)
 from orchestrator.convert.jinja_filters import FILTERS
 from orchestrator.convert.json_logic import Rule, concatenate, kind_of, operation, require_valid, unequal
 from orchestrator.convert.libraries import MissingLibrary
 from orchestrator.convert.notes import CannotConvert
 from orchestrator.convert.translation import Translator, as_string
-
-if TYPE_CHECKING:
-    from orchestrator.convert.jinja_parser import Body, ForBlock, IfBlock
 
 ResolveVariable = Callable[[str, list[Any]], tuple[Rule, list[Any]]]
 
@@ -109,8 +118,6 @@ def _translate_body(body: Body, translator: JinjaTranslator) -> Rule:
 
 
 def _translate_part(part: Node | IfBlock | ForBlock, translator: JinjaTranslator) -> Rule:
-    from orchestrator.convert.jinja_parser import ForBlock
-
     if isinstance(part, Node):
         return translator.translate(part)
     if isinstance(part, ForBlock):
@@ -140,8 +147,6 @@ def _translate_loop(loop: ForBlock, translator: JinjaTranslator) -> Rule:
 
 def _split_separator(body: Body) -> tuple[Body, str]:
     """Split the text between two items from a body: `{% if not loop.last %}, {% endif %}`."""
-    from orchestrator.convert.jinja_parser import IfBlock
-
     match body:
         case (*parts, IfBlock(((condition, (Literal(str(text)),)),), ())) if condition == _IS_NOT_LAST:
             return tuple(parts), text

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
@@ -16,8 +15,11 @@ from jinja2 import Environment, TemplateSyntaxError, nodes
 from orchestrator.application.values.document_limits import not_json_reason
 from orchestrator.convert.expression_tree import (
     Binary,
+    Body,
     Choice,
     Filter,
+    ForBlock,
+    IfBlock,
     Items,
     Literal,
     Member,
@@ -35,28 +37,6 @@ MAX_BLOCKS = 20
 MAX_DIGITS = 300
 
 _ENVIRONMENT = Environment(autoescape=False)  # it never renders
-
-
-@dataclass(frozen=True, slots=True)
-class IfBlock:
-    """`{% if %}`: the condition and body of each branch, and the body of `{% else %}`."""
-
-    branches: tuple[tuple[Node, Body], ...]
-    otherwise: Body
-
-
-@dataclass(frozen=True, slots=True)
-class ForBlock:
-    """`{% for %}`: a variable, the list, its condition if it has one, the body, and that of `{% else %}`."""
-
-    variable: str
-    items: Node
-    condition: Node | None
-    body: Body
-    otherwise: Body
-
-
-Body = tuple[Node | IfBlock | ForBlock, ...]
 
 
 def parse_template(text: str) -> Body:
