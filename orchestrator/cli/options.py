@@ -268,10 +268,13 @@ def read_document(name: str) -> str:
 
 
 def read_spec(*names: str) -> LoadedSpec:
-    """Load a workflow from one file, or merge several; warnings go to the standard error."""
-    from orchestrator.application.spec.validation import load_specs
+    """Load a workflow from one file, or merge several; warnings go to the standard error.
 
-    loaded = load_specs([(read_document(name), name) for name in names])
+    Documents of flowtoy and flow8 are converted.
+    """
+    from orchestrator.cli.foreign_documents import load_files
+
+    loaded = load_files([(read_document(name), name) for name in names])
     for warning in loaded.warnings:
         print_text(f"{warning.located_in(warning.source or names[0])} (warning)", err=True)
     return loaded

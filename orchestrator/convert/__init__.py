@@ -16,19 +16,33 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.application.errors import InvalidSpec, OrchestratorError, Problem
+from orchestrator.application.errors import InvalidSpec, Problem
 from orchestrator.application.spec.document import scan_document
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.application.spec.yaml_writer import render_yaml
 from orchestrator.application.values.document_limits import not_json_reason
-from orchestrator.convert.flow8 import convert_flow8, looks_like_flow8
+from orchestrator.convert.dialects import (
+    AmbiguousDocument,
+    UnknownDialect,
+    detect_dialect,
+    find_foreign_dialect,
+)
+from orchestrator.convert.flow8 import convert_flow8
 from orchestrator.convert.flowtoy import convert_flowtoy
-from orchestrator.convert.jinja import is_template
 from orchestrator.convert.libraries import MissingLibrary
 from orchestrator.convert.notes import Note, Notes
-from orchestrator.convert.runfox import convert_runfox, looks_like_runfox
+from orchestrator.convert.runfox import convert_runfox
 
-__all__ = ["DIALECTS", "ConversionResult", "MissingLibrary", "Note", "UnknownDialect", "convert"]
+__all__ = [
+    "DIALECTS",
+    "AmbiguousDocument",
+    "ConversionResult",
+    "MissingLibrary",
+    "Note",
+    "UnknownDialect",
+    "convert",
+    "find_foreign_dialect",
+]
 
 _CONVERTERS: dict[str, Callable[[dict[str, Any], Notes], dict[str, Any]]] = {
     "flowtoy": convert_flowtoy,
@@ -37,10 +51,6 @@ _CONVERTERS: dict[str, Callable[[dict[str, Any], Notes], dict[str, Any]]] = {
 }
 DIALECTS = tuple(_CONVERTERS)
 _CHOICES = f"{', '.join(DIALECTS[:-1])} or {DIALECTS[-1]}"
-
-
-class UnknownDialect(OrchestratorError):
-    """The dialect of the document cannot be detected, or the requested dialect does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,9 @@ def convert(text: str, dialect: str | None = None) -> ConversionResult:
     source, problems = scan_document(text)
     if not isinstance(source.data, dict):
         raise InvalidSpec([Problem("", "bad_type", "a workflow document must be a mapping")])
-    dialect = dialect or _detect_dialect(source.data, text)
+    dialect = dialect or detect_dialect(source.data, text)
+    if dialect is None:
+        raise UnknownDialect(f"cannot detect the dialect of this document; choose {_CHOICES}")
     if dialect not in _CONVERTERS:
         raise UnknownDialect(f"unknown dialect {dialect!r}; choose {_CHOICES}")
     notes = Notes()
@@ -72,7 +84,8 @@ def convert(text: str, dialect: str | None = None) -> ConversionResult:
     document = _CONVERTERS[dialect](_replace_non_json(source.data) if problems else source.data, notes)
     _note_problems(document, notes)
     is_same = document == source.data and not problems
-    return ConversionResult(document, text if is_same else _write(document), notes.as_tuple())
+    located = tuple(note.located_by(source.source_map) for note in notes.as_tuple())
+    return ConversionResult(document, text if is_same else _write(document), located)
 
 
 def _replace_non_json(value: Any) -> Any:
@@ -82,18 +95,6 @@ def _replace_non_json(value: Any) -> Any:
     if isinstance(value, list):
         return [_replace_non_json(item) for item in value]
     return value if not_json_reason(value) is None else None
-
-
-def _detect_dialect(data: dict[str, Any], text: str) -> str:
-    if looks_like_flow8(data):
-        return "flow8"
-    if isinstance(data.get("flow"), list):
-        return "flowtoy"
-    if looks_like_runfox(data):
-        return "runfox"
-    if is_template(text):
-        return "flowtoy"
-    raise UnknownDialect(f"cannot detect the dialect of this document; choose {_CHOICES}")
 
 
 def _write(document: dict[str, Any]) -> str:
@@ -109,6 +110,4 @@ def _note_problems(document: dict[str, Any], notes: Notes) -> None:
     except InvalidSpec as error:
         for problem in error.problems:
             hint = f"; {problem.hint}" if problem.hint else ""
-            notes.add_lost(
-                problem.path, f"{problem.message}{hint}", "the result is not valid until this is fixed"
-            )
+            notes.add_invalid(problem.path, f"{problem.message}{hint}")

@@ -81,3 +81,28 @@ class Pairs:
 
 
 Node = Literal | Name | Member | Call | Filter | Test | Unary | Binary | Choice | Items | Pairs
+
+
+# ---- templates of Jinja
+
+
+@dataclass(frozen=True, slots=True)
+class IfBlock:
+    """`{% if %}`: the condition and body of each branch, and the body of `{% else %}`."""
+
+    branches: tuple[tuple[Node, Body], ...]
+    otherwise: Body
+
+
+@dataclass(frozen=True, slots=True)
+class ForBlock:
+    """`{% for %}`: a variable, the list, its condition if it has one, the body, and that of `{% else %}`."""
+
+    variable: str
+    items: Node
+    condition: Node | None
+    body: Body
+    otherwise: Body
+
+
+Body = tuple[Node | IfBlock | ForBlock, ...]

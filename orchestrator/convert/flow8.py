@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from orchestrator.application.expressions.evaluation import LITERAL, is_expression
 from orchestrator.application.spec.field_types import ON_ERROR
 from orchestrator.application.values.durations import parse_ms
 from orchestrator.application.values.paths import Path
@@ -14,16 +16,18 @@ from orchestrator.convert.flow8_values import (
     normalize_number,
     object_id,
 )
+from orchestrator.convert.json_logic import Rule, access_key, operation, quote_data
 from orchestrator.convert.key_spelling import Fields
 from orchestrator.convert.notes import LEFT_OUT, CannotConvert, Notes
 from orchestrator.convert.step_names import StepIdAllocator
+from orchestrator.convert.wrapped_results import flow8_branches
 
+_GLOBAL = "global:"
 LISTS = ("flowlets", "layers", "play_layers")
 _WRAPPERS = ("flow", "play")
 _NO_EQUIVALENT = {
     "idempotency_root": "pass this as idempotency_root when you start an execution",
     "flow_group_id": "pass this as group when you start an execution",
-    "global_kv": "has no equivalent: pass these values as inputs when you start an execution",
 }
 _IDENTITIES = {"id", "flow_id", "play_id", "company_id", "created_at", "updated_at"}
 _RECORDS = {"started_at", "completed_at", "executed_at", "duration", "status", "output", "error"}
@@ -49,6 +53,7 @@ def convert_flow8(data: dict[str, Any], notes: Notes) -> dict[str, Any]:
     head: dict[str, Any] = {}
     tail: dict[str, Any] = {}
     flowlets: list[tuple[Any, Path]] = []
+    global_values: dict[str, Any] = {}
     for part in [fields, *(Fields(inner, path) for inner, path in wrapped)]:
         for key in ("name", "description", "metadata"):
             value, _ = part.take(key)
@@ -59,9 +64,60 @@ def convert_flow8(data: dict[str, Any], notes: Notes) -> dict[str, Any]:
             tail["webhook"] = {"url": url}
         listed, path = part.take(*LISTS, "steps")
         flowlets += _collect_flowlets(listed, path, notes)
+        values, _ = part.take("global_kv")
+        global_values |= values if isinstance(values, dict) else {}
         _note_unread(part, notes)
     kv = {"scopes": ["flow", "global", "flow_group"]}
-    return {**head, "kv": kv, "steps": _Flowlets(flowlets, notes).convert(), **tail}
+    converter = _Flowlets(flowlets, notes)
+    steps = _add_global_values(converter.convert(), global_values, converter)
+    return {**head, "kv": kv, "steps": steps, "outputs": _make_outputs(steps, notes), **tail}
+
+
+def _add_global_values(
+    steps: list[dict[str, Any]], defaults: dict[str, Any], converter: _Flowlets
+) -> list[dict[str, Any]]:
+    """Add a step that writes the global values which a start gives, if the flow has or reads any."""
+    names = dict.fromkeys((*defaults, *_find_global_names(steps)))
+    if not names:
+        return steps
+    values = {f"global:{name}": _global_value(name, defaults.get(name)) for name in names}
+    first = {"id": converter.allocate_id("global_values"), "delay": "0s", "output": values}
+    for step in steps:
+        step.setdefault("depends_on", [first["id"]])
+    return [first, *steps]
+
+
+def _global_value(name: str, default: Any) -> Rule:
+    rule = access_key({"var": "input.global"}, name)
+    return rule if default is None else operation("any.default", rule, quote_data(default))
+
+
+def _find_global_names(value: Any) -> Iterator[str]:
+    """Return the names of the global values that expressions read."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _find_global_names(item)
+    elif isinstance(value, dict):
+        key = value.get("kv.get")
+        if is_expression(value) and isinstance(key, str) and key.startswith(_GLOBAL):
+            yield key.removeprefix(_GLOBAL)
+        path = value.get("var")
+        if is_expression(value) and isinstance(path, str) and path.startswith("kv.global."):
+            yield path.split(".")[2]
+        yield from _find_global_names(list(value.values()))
+
+
+def _make_outputs(steps: list[dict[str, Any]], notes: Notes) -> dict[str, Rule]:
+    """Return what a play holds at its end: the output of each layer, and the values of the flow."""
+    layers = {
+        step.get("name", step["id"]): {"var": f"steps.{step['id']}.output"} for step in steps if "fn" in step
+    }
+    if is_expression(layers) or LITERAL in layers:
+        layers = {f"{name}_": rule for name, rule in layers.items()}
+        notes.add_changed(
+            (), f"a mapping with the single key {next(iter(layers))[:-1]!r} is an expression here"
+        )
+    return {"layers": layers, "kv": {"var": "kv.flow"}, "global": {"var": "kv.global"}}
 
 
 def _collect_flowlets(listed: Any, path: Path, notes: Notes) -> list[tuple[Any, Path]]:
@@ -95,6 +151,7 @@ class _Flowlets:
         self._ids: dict[str, str] = {}
         ordered: list[tuple[float, Fields, str, str]] = []
         allocator = StepIdAllocator()
+        self.allocate_id = allocator.allocate
         for raw, path in flowlets:
             fields = Fields(raw, path)
             flowlet_id = object_id(fields.take("flowlet_id", "id")[0])
@@ -134,6 +191,7 @@ class _Flowlets:
         if inputs:
             step["input"] = inputs
         step |= self._convert_behaviour(fields)
+        step["branch"] = flow8_branches()
         components, path = fields.take("component_config_ids")
         if components:
             step["x-component-config-ids"] = components

@@ -73,8 +73,9 @@ def _convert_filter(part: Any, path: Path, inputs: Mapping[str, Rule], notes: No
     _note_unread(fields, notes)
     compared = {} if value is None else {"value": convert_data(value, path, notes, lambda text, *_: text)}
     translator = CelTranslator(inputs)
+    text = expression if isinstance(expression, str) else ""
     try:
-        rule = convert_expression(expression if isinstance(expression, str) else "", translator)
+        rule = convert_text(text, translator) if "{{" in text else convert_expression(text, translator)
         if not compared and isinstance(rule, str | list):
             raise CannotConvert("it is not a condition")
     except CannotConvert as reason:

@@ -28,11 +28,14 @@ from orchestrator.convert.jmespath import convert_path
 from orchestrator.convert.json_logic import Rule, convert_data
 from orchestrator.convert.notes import AS_TEXT, LEFT_OUT, CannotConvert, Notes
 from orchestrator.convert.step_names import StepIdAllocator
+from orchestrator.convert.wrapped_results import DATA, OUTPUT, Branch, flowtoy_branches
 
 WHOLE_RESULT = "the whole result is used"
 _OLD_INPUT_KEYS = {"type", "template", "value"}
 _DOCUMENT_KEYS = frozenset(WorkflowModel.key_names()) - {"flow", "steps"}
 _STEP_KEYS = frozenset(StepModel.key_names())
+_OUR_OWN_RESULTS = frozenset({"branch", "map", "loop", "workflow"})
+"""Keys of ours that handle the result of a step in their own way."""
 
 
 def convert_flowtoy(data: dict[str, Any], notes: Notes) -> dict[str, Any]:
@@ -125,6 +128,7 @@ class _Conversion:
             step["name"] = name
             self._notes.add_changed((*path, "name"), f"{name!r} is not a valid id", f"the id is {step['id']}")
         provider = resolve_provider(raw.get("source"), self._sources)
+        is_wrapped = provider.may_wrap_results and _OUR_OWN_RESULTS.isdisjoint(raw)
         for key, value in raw.items():
             is_identity = key == "name" or (key == "id" and value == name)
             if value is not None and not is_identity:
@@ -132,6 +136,10 @@ class _Conversion:
         move_url_to_source(step, provider, path, self._notes)
         if "output" in step:  # flowtoy prints these at the end
             self._outputs[name] = {"var": f"steps.{step['id']}.output"}
+        outputs = raw.get("output") or []
+        if is_wrapped and isinstance(outputs, list):
+            step.pop("output", None)
+            step["branch"] = self._unwrap_result(outputs, (*path, "output"))
         if missing := self._find_missing_parents(raw.get("input"), step):
             step["depends_on"] = [*step.get("depends_on", ()), *missing]
         return step
@@ -302,14 +310,22 @@ class _Conversion:
         if not isinstance(outputs, list):
             self._notes.add_lost(path, "is not a list, which flowtoy expects", "kept unchanged")
             return {"output": outputs}
+        converted = self._convert_extractions(outputs, path, provider.result)
+        return {"output": converted} if converted else {}
+
+    def _unwrap_result(self, outputs: list[Any], path: Path) -> list[Branch]:
+        of_data, of_result = (self._convert_extractions(outputs, path, base) for base in (DATA, OUTPUT))
+        return flowtoy_branches(of_data, of_result)
+
+    def _convert_extractions(self, outputs: list[Any], path: Path, result: Rule) -> dict[str, Rule]:
         converted: dict[str, Rule] = {}
         for n, entry in enumerate(outputs):
             name = _first_text(entry, "name")
             if name is None:
                 self._notes.add_lost((*path, n), "flowtoy ignores an output without a name", LEFT_OUT)
             else:
-                converted[name] = self._convert_extraction(entry, (*path, n), provider.result)
-        return {"output": converted} if converted else {}
+                converted[name] = self._convert_extraction(entry, (*path, n), result)
+        return converted
 
     def _convert_extraction(self, entry: dict[str, Any], path: Path, result: Rule) -> Rule:
         path_text = entry.get("value", entry.get("path"))

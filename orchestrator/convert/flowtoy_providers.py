@@ -25,6 +25,8 @@ from orchestrator.convert.notes import LEFT_OUT, Notes
 TYPES = {"rest": "http"}
 """The providers of flowtoy that have another name here."""
 
+_BUILT_IN = frozenset({"rest", "process", "env"})
+
 BODY_ONLY = {"returns": "body"}
 """Makes `http` return the body only, as `rest` does. By default it returns the status and headers too."""
 
@@ -46,6 +48,11 @@ class Provider:
 
     kind: Any
     configuration: dict[str, Any]
+
+    @property
+    def may_wrap_results(self) -> bool:
+        """Whether it is a provider of the user, who may return results as flowtoy expects them."""
+        return isinstance(self.kind, str) and self.kind not in _BUILT_IN
 
     @property
     def result(self) -> Rule:

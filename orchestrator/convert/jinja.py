@@ -1,24 +1,35 @@
-"""Translates Jinja templates to expressions: text, values, filters and `{% if %}`.
+"""Translates Jinja templates to expressions: text, values, filters, `{% if %}` and `{% for %}`.
 
-A template that is a single value keeps the type of that value; one that mixes text and values is a `cat`.
-Nothing is rendered or evaluated. Loops, macros, calls and assignments have no equivalent: CannotConvert.
+A template that is a single value keeps the type of that value; one that mixes text and values is a `cat`. A
+loop joins the texts of its items, and its body reads nothing but the item, as in every `map`. Nothing is
+rendered or evaluated. Macros, calls and assignments have no equivalent: CannotConvert.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
-from orchestrator.convert.expression_tree import Call, Filter, Literal, Node, Test
+from orchestrator.convert.expression_tree import (
+    Body,
+    Call,
+    Filter,
+    ForBlock,
+    IfBlock,
+    Literal,
+    Member,
+    Name,
+    Node,
+    Test,
+    Unary,
+)
 from orchestrator.convert.jinja_filters import FILTERS
-from orchestrator.convert.json_logic import Rule, concatenate, operation, require_valid, unequal
+from orchestrator.convert.json_logic import Rule, concatenate, kind_of, operation, require_valid, unequal
 from orchestrator.convert.libraries import MissingLibrary
 from orchestrator.convert.notes import CannotConvert
-from orchestrator.convert.translation import Translator
-
-if TYPE_CHECKING:
-    from orchestrator.convert.jinja_parser import Body, IfBlock
+from orchestrator.convert.translation import Translator, as_string
 
 ResolveVariable = Callable[[str, list[Any]], tuple[Rule, list[Any]]]
 
@@ -33,9 +44,26 @@ class JinjaTranslator(Translator):
     def __init__(self, resolve_variable: ResolveVariable) -> None:
         super().__init__()
         self._resolve_variable = resolve_variable
+        self._loop_variables: list[str] = []
 
     def resolve_variable(self, name: str, keys: list[Any]) -> tuple[Rule, list[Any]]:
-        return self._resolve_variable(name, keys)
+        if not self._loop_variables:
+            return self._resolve_variable(name, keys)
+        if name == self._loop_variables[-1]:
+            return {"var": ""}, keys
+        if name == "loop":
+            raise CannotConvert("loop has no equivalent: to put text between items, write the filter join")
+        raise CannotConvert(
+            f"{name} cannot be read inside of a loop here, only {self._loop_variables[-1]}:"
+            " write it before or after the loop"
+        )
+
+    @contextmanager
+    def in_loop(self, variable: str) -> Iterator[None]:
+        """Translate what reads the item of a loop."""
+        self._loop_variables.append(variable)
+        yield
+        self._loop_variables.pop()
 
     def translate_special(self, node: Call | Filter | Test) -> Rule:
         match node:
@@ -89,10 +117,40 @@ def _translate_body(body: Body, translator: JinjaTranslator) -> Rule:
     return concatenate(*(_translate_part(part, translator) for part in body))
 
 
-def _translate_part(part: Node | IfBlock, translator: JinjaTranslator) -> Rule:
+def _translate_part(part: Node | IfBlock | ForBlock, translator: JinjaTranslator) -> Rule:
     if isinstance(part, Node):
         return translator.translate(part)
+    if isinstance(part, ForBlock):
+        return _translate_loop(part, translator)
     ways: list[Rule] = []
     for condition, body in part.branches:
         ways += (translator.translate(condition), _translate_body(body, translator))
     return operation("if", *ways, _translate_body(part.otherwise, translator))
+
+
+def _translate_loop(loop: ForBlock, translator: JinjaTranslator) -> Rule:
+    """Translate a loop to a `str.join` of a `map`."""
+    items = translator.translate(loop.items)
+    if kind_of(items) in ("string", "number"):
+        raise CannotConvert(f"a loop over a {kind_of(items)} has no equivalent: loop over a list")
+    body, separator = _split_separator(loop.body)
+    with translator.in_loop(loop.variable):
+        if loop.condition is not None:
+            items = operation("filter", items, translator.translate(loop.condition))
+        text = as_string(_translate_body(body, translator))
+    mapped = operation("map", items, text)
+    joined = operation("str.join", mapped, *([separator] if separator else []))
+    if not loop.otherwise:
+        return joined
+    return operation("if", items, joined, _translate_body(loop.otherwise, translator))
+
+
+def _split_separator(body: Body) -> tuple[Body, str]:
+    """Split the text between two items from a body: `{% if not loop.last %}, {% endif %}`."""
+    match body:
+        case (*parts, IfBlock(((condition, (Literal(str(text)),)),), ())) if condition == _IS_NOT_LAST:
+            return tuple(parts), text
+    return body, ""
+
+
+_IS_NOT_LAST = Unary("not", Member(Name("loop"), Literal("last")))

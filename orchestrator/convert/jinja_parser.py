@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
@@ -16,8 +15,11 @@ from jinja2 import Environment, TemplateSyntaxError, nodes
 from orchestrator.application.values.document_limits import not_json_reason
 from orchestrator.convert.expression_tree import (
     Binary,
+    Body,
     Choice,
     Filter,
+    ForBlock,
+    IfBlock,
     Items,
     Literal,
     Member,
@@ -37,19 +39,8 @@ MAX_DIGITS = 300
 _ENVIRONMENT = Environment(autoescape=False)  # it never renders
 
 
-@dataclass(frozen=True, slots=True)
-class IfBlock:
-    """`{% if %}`: the condition and body of each branch, and the body of `{% else %}`."""
-
-    branches: tuple[tuple[Node, Body], ...]
-    otherwise: Body
-
-
-Body = tuple[Node | IfBlock, ...]
-
-
 def parse_template(text: str) -> Body:
-    """Parse a template. CannotConvert: it is too large, not valid, or has other blocks than `if`."""
+    """Parse a template. CannotConvert: it is too large, not valid, or has blocks without an equivalent."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter(
@@ -84,7 +75,7 @@ def _check_tokens(text: str) -> None:
 _OPENING = frozenset("([{")
 _CLOSING = frozenset(")]}")
 _UNARY = frozenset({"not", "-", "+"})
-_IF_TAGS = frozenset({"if", "elif", "else", "endif"})
+_TAGS = frozenset({"if", "elif", "else", "endif", "for", "endfor"})
 
 
 class _TokenCheck:
@@ -109,9 +100,9 @@ class _TokenCheck:
                 self._add_token(kind, value)
 
     def _add_tag(self, tag: str) -> None:
-        if tag not in _IF_TAGS:
+        if tag not in _TAGS:
             raise CannotConvert(f"{{% {tag} %}} has no equivalent")
-        self._blocks += (tag == "if") - (tag == "endif")
+        self._blocks += (tag in ("if", "for")) - (tag in ("endif", "endfor"))
         if self._blocks > MAX_BLOCKS:
             raise CannotConvert(f"blocks are nested more than {MAX_BLOCKS} levels deep")
 
@@ -132,7 +123,7 @@ class _TokenCheck:
 
 
 def _convert_body(statements: Sequence[nodes.Node]) -> Body:
-    parts: list[Node | IfBlock] = []
+    parts: list[Node | IfBlock | ForBlock] = []
     for statement in statements:
         match statement:
             case nodes.Output(nodes=outputs):
@@ -141,9 +132,21 @@ def _convert_body(statements: Sequence[nodes.Node]) -> Body:
                 ifs = ((test, body), *((branch.test, branch.body) for branch in branches))
                 converted = tuple((_convert(condition), _convert_body(inner)) for condition, inner in ifs)
                 parts.append(IfBlock(converted, _convert_body(otherwise)))
+            case nodes.For():
+                parts.append(_convert_loop(statement))
             case _:
                 raise CannotConvert(f"{type(statement).__name__} has no equivalent")
     return tuple(parts)
+
+
+def _convert_loop(loop: nodes.For) -> ForBlock:
+    if not isinstance(loop.target, nodes.Name):
+        raise CannotConvert("a loop with several variables has no equivalent: loop over a list of mappings")
+    if loop.recursive:
+        raise CannotConvert("a recursive loop has no equivalent: render it in an executor")
+    condition = None if loop.test is None else _convert(loop.test)
+    body, otherwise = _convert_body(loop.body), _convert_body(loop.else_)
+    return ForBlock(loop.target.name, _convert(loop.iter), condition, body, otherwise)
 
 
 _COMPARISONS = {

@@ -3,6 +3,7 @@
     a.b[0]                          var         a[*].b  a[1:3]  a[?b=='x'].c        vars
     {x: a, y: b}  [a, b]            data        a[*].{x: b, y: c}                   map
     length(a)  a | [0]  a == `1`    operators   a[?b != 'x']  a[?b && c]            filter
+    max_by(a, &b)  min_by(a, &b)    reduce      sort_by(a, &b)[0]                   reduce
 
 Everything else has no equivalent: CannotConvert.
 """
@@ -36,6 +37,7 @@ from orchestrator.convert.json_logic import (
     equal,
     flatten_operation,
     is_segment,
+    kind_of,
     operation,
     require_valid,
     unequal,
@@ -45,6 +47,7 @@ from orchestrator.convert.notes import CannotConvert
 
 RESULT: Rule = {"var": "result"}
 ITEM: Rule = {"var": ""}
+NO_SORT_BY = "sort_by has no equivalent, except with [0] or [-1]: return a sorted list from the executor"
 _PROJECTIONS = (Each, Values, Slice, Where, Flatten)
 _CONDITIONS = frozenset({"comparator", "or_expression", "and_expression", "not_expression"})
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
@@ -71,6 +74,7 @@ class _Translation:
 
     def __init__(self) -> None:
         self.changes: list[str] = []
+        self._is_in_key = False
 
     def translate(self, tree: Tree, base: Rule) -> Rule:
         """Translate an expression whose current value is `base`."""
@@ -82,6 +86,8 @@ class _Translation:
                     "fromjson is a jq function and gives null in flowtoy; here the string is parsed as JSON"
                 )
                 return operation("json.parse", self.translate(left, base))
+            case {"type": "pipe", "children": [{"value": "sort_by"} as call, right]}:
+                return self._translate_picked(call, split_path(right), base)
             case {"type": "pipe", "children": [left, right]}:
                 return self.translate(right, self.translate(left, base))
             case {"type": "comparator", "value": operator, "children": [left, right]}:
@@ -95,6 +101,10 @@ class _Translation:
                 )
             case {"type": "not_expression", "children": [of]}:
                 return self._negate(of, base)
+            case {"type": "function_expression", "value": "max_by" | "min_by" as name, "children": args}:
+                return self._translate_extreme(args, base, is_largest=name == "max_by", is_first=True)
+            case {"type": "function_expression", "value": "sort_by"}:
+                raise CannotConvert(NO_SORT_BY)
             case {"type": "function_expression", "value": name, "children": args}:
                 return _call(name, [self.translate(arg, base) for arg in args])
             case {"type": "expref"}:
@@ -102,7 +112,41 @@ class _Translation:
         start, steps = split_path(tree)
         if start is tree:
             raise CannotConvert(f"the JMESPath node {tree['type']} has no equivalent")
+        if start is not None and start.get("value") == "sort_by":
+            return self._translate_picked(start, (None, steps), base)
         return self._translate_path(steps, base if start is None else self.translate(start, base))
+
+    def _translate_picked(self, call: Tree, path: tuple[Tree | None, tuple[Step, ...]], base: Rule) -> Rule:
+        """Translate `sort_by(list, &key)[0]` and `[-1]`: the first smallest and the last largest item."""
+        match path:
+            case None, (Index(0 | -1 as index), *rest):
+                extreme = self._translate_extreme(
+                    call["children"], base, is_largest=index == -1, is_first=index == 0
+                )
+                return self._translate_path(tuple(rest), extreme)
+        raise CannotConvert(NO_SORT_BY)
+
+    def _translate_extreme(self, args: list[Tree], base: Rule, *, is_largest: bool, is_first: bool) -> Rule:
+        """Translate `max_by` and `min_by` to a `reduce`. As in JMESPath, all keys must be numbers or strings:
+        sorting anything else is an error."""
+        match args:
+            case [items, {"type": "expref", "children": [key]}]:
+                pass
+            case _:
+                raise CannotConvert("max_by, min_by and sort_by take a list and a key such as &age")
+        if self._is_in_key:  # each level would double the size of the expression
+            raise CannotConvert("max_by, min_by and sort_by inside of a key have no equivalent")
+        self._is_in_key = True
+        new, best = self.translate(key, {"var": "current"}), self.translate(key, {"var": "accumulator"})
+        self._is_in_key = False
+        pick = "list.last" if is_largest else "list.first"
+        winner = {pick: {"list.sort": [[best, new]]}}
+        is_better = {"===": [winner, new]}
+        if is_first:
+            is_better = {"and": [is_better, {"!==": [new, best]}]}
+        is_chosen = {"if": [{"===": [{"var": "accumulator"}, None]}, {"list.sort": [[new]]}, is_better]}
+        chosen = {"if": [is_chosen, {"var": "current"}, {"var": "accumulator"}]}
+        return {"reduce": [self.translate(items, base), chosen, None]}
 
     def _negate(self, of: Tree, base: Rule) -> Rule:
         match of:
@@ -138,6 +182,8 @@ class _Translation:
             if not isinstance(step, Field | Index):
                 raise CannotConvert("a selection in the middle of a path has no equivalent")
             key = step.name if isinstance(step, Field) else step.index
+            if _may_be_null(rule):
+                return {"list.first": {"map": [[rule], self._translate_single(steps[n:], ITEM)]}}
             is_plain = is_segment(key) if isinstance(key, str) else key >= 0
             if not is_plain and (text := _write_jsonpath(rule, steps[n:])) is not None:
                 return {"list.first": {"vars": text}}
@@ -169,14 +215,22 @@ class _Translation:
     def _translate_selection(self, steps: tuple[Step, ...], chosen: Hash | Items, base: Rule) -> Rule:
         rule = self._translate_path(steps, base)
         is_many = any(isinstance(step, _PROJECTIONS) for step in steps)
-        inner = ITEM if is_many else rule
+        is_nullable = not is_many and _may_be_null(rule)
+        inner = ITEM if is_many or is_nullable else rule
         if isinstance(chosen, Items):
             selected: Rule = [self.translate(item, inner) for item in chosen.items]
         else:
             selected = {key: self.translate(value, inner) for key, value in chosen.pairs}
             if is_expression(selected) or LITERAL in selected:
                 raise CannotConvert("a mapping with this single key would be read as an expression")
+        if is_nullable:
+            return {"list.first": {"map": [{"filter": [[rule], unequal(ITEM, None)]}, selected]}}
         return operation("map", rule, selected) if is_many else selected
+
+
+def _may_be_null(rule: Rule) -> bool:
+    """Whether a computed value may be null, of which an operator cannot read a key."""
+    return isinstance(rule, dict) and kind_of(rule) is None and list(rule) not in (["var"], [LITERAL])
 
 
 def _write_jsonpath(base: Rule, steps: tuple[Step, ...]) -> str | None:

@@ -126,6 +126,11 @@ def convert_data(
     return {key: convert_data(item, (*path, key), notes, convert_text) for key, item in value.items()}
 
 
+def quote_data(value: Any) -> Rule:
+    """Return data as an argument of an operator, where a mapping would be read as an expression."""
+    return {LITERAL: value} if isinstance(value, dict | list) and value else value
+
+
 def require_valid(rule: Rule) -> Rule:
     """Return the rule, or raise CannotConvert if it is not valid in our language."""
     problems = check(rule, "")

@@ -116,7 +116,7 @@ class Translator(ABC):
             case "<" | "<=" | ">" | ">=" | "in":
                 return operation(operator, left, right)
             case "~":
-                return _as_string(concatenate(left, right))
+                return as_string(concatenate(left, right))
             case "+":
                 return self._translate_sum(left, right)
             case "-" | "*" | "/" | "%":
@@ -145,7 +145,7 @@ def _build_mapping(pairs: list[tuple[Rule, Rule]]) -> Rule:
     raise CannotConvert("a mapping with this single key would be read as an expression")
 
 
-def _as_string(rule: Rule) -> Rule:
+def as_string(rule: Rule) -> Rule:
     """Return a rule that always gives a string, also when it has a single part."""
     is_string = isinstance(rule, str) or (isinstance(rule, dict) and "cat" in rule)
     return rule if is_string else operation("cat", rule)

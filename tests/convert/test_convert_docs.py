@@ -99,7 +99,7 @@ def test_the_example_of_flowtoy_runs() -> None:
 
     assert [status.value for status in workflow.step_statuses.values()] == ["complete"] * 3
     assert workflow.state["adults"] == ["Ada", "Cid"]
-    assert workflow.state["printed"] == "{% for user in flows.greet.users %}{{ user }}{% endfor %}"
+    assert workflow.state["printed"] == "{{ flows.greet.users | groupby('age') }}"
 
 
 def test_the_example_of_runfox_runs() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from orchestrator import Backend, Workflow
 from orchestrator.application.expressions.evaluation import evaluate
+from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.spec.validation import load_spec
 from orchestrator.convert import ConversionResult, convert
 from orchestrator.convert.cel import CelTranslator, convert_expression
@@ -16,9 +19,12 @@ from orchestrator.convert.notes import CannotConvert
 
 
 def converted(document: dict[str, Any]) -> ConversionResult:
+    """The conversion of a document, without the outputs and the branches that every conversion has."""
     made = convert(json.dumps(document))
     assert load_spec(made.text).document == made.document
-    return made
+    steps = [{key: value for key, value in one.items() if key != "branch"} for one in made.document["steps"]]
+    rest = {key: value for key, value in made.document.items() if key != "outputs"}
+    return replace(made, document={**rest, "steps": steps})
 
 
 def flowlet(**keys: Any) -> ConversionResult:
@@ -37,14 +43,23 @@ def step(**keys: Any) -> dict[str, Any]:
 # ---- expressions
 
 DATA = {
-    "input": {"emails": ["a@x", "b@x"], "n": 5, "name": "Ada", "deep": {"list": [1, 2]}, "flag": True},
+    "input": {
+        "emails": ["a@x", "b@x"],
+        "n": 5,
+        "name": "Ada",
+        "deep": {"list": [1, 2]},
+        "flag": True,
+        "ns": [1, 2, 3],
+        "empty": [],
+        "people": [{"name": "Ada", "age": 36, "tags": ["x"]}, {"name": "Bob", "age": 7, "tags": []}],
+    },
     "kv": {
         "flow": {"status": "approved", "score": 0.95, "user": {"id": 7}, "a.b": 1},
         "global": {"request": "r-1", "user": {"id": 8}},
         "flow_group": {"total": 12},
         "user": {"id": 7},
     },
-    "ctx": {"now": "2026-03-02T10:30:00.000Z"},
+    "ctx": {"now": "2026-03-01T10:30:05.008Z"},
 }
 
 PAIRS: list[tuple[str, Any, Any]] = [
@@ -56,7 +71,7 @@ PAIRS: list[tuple[str, Any, Any]] = [
         {"and": [{">=": [{"time.hour": []}, 9]}, {"<": [{"time.hour": []}, 17]}]},
         True,
     ),
-    ("timestamp.now()", {"time.now": []}, "2026-03-02T10:30:00.000Z"),
+    ("timestamp.now()", {"time.now": []}, "2026-03-01T10:30:05.008Z"),
     ("kv['status'] == 'approved'", {"==": [{"kv.get": "status"}, "approved"]}, True),
     ('kv["score"] > 0.9', {">": [{"kv.get": "score"}, 0.9]}, True),
     ("kv.score", {"kv.get": "score"}, 0.95),
@@ -84,6 +99,60 @@ PAIRS: list[tuple[str, Any, Any]] = [
     ("-input.n < 0", {"<": [{"-": {"var": "input.n"}}, 0]}, True),
     ("!input.flag || input.n % 2 == 1", None, True),
     ("input.n == 5 || input.x && input.y", None, True),
+    # macros
+    ("input.ns.exists(n, n > 2)", {"some": [{"var": "input.ns"}, {">": [{"var": ""}, 2]}]}, True),
+    ("input.ns.exists(n, n > 9)", None, False),
+    ("input.none.exists(n, n > 9)", None, False),
+    ("input.empty.exists(n, true)", None, False),
+    (
+        "input.ns.all(n, n > 2)",
+        {
+            "and": [
+                {"!==": [{"var": "input.ns"}, None]},
+                {"none": [{"var": "input.ns"}, {"!": {">": [{"var": ""}, 2]}}]},
+            ]
+        },
+        False,
+    ),
+    ("input.ns.all(n, n > 0)", None, True),
+    ("input.empty.all(n, n > 0)", None, True),
+    ("input.none.all(n, n > 0)", None, False),
+    ("input.ns.exists_one(n, n == 3)", None, True),
+    ("input.ns.exists_one(n, n > 1)", None, False),
+    ("input.ns.map(n, n * 2)", {"map": [{"var": "input.ns"}, {"*": [{"var": ""}, 2]}]}, [2, 4, 6]),
+    ("input.ns.map(n, n > 1, n * 2)", None, [4, 6]),
+    ("input.ns.filter(n, n != 2)", None, [1, 3]),
+    ("input.people.filter(p, p.age >= 18).map(p, p.name)", None, ["Ada"]),
+    ("size(input.people.filter(p, has(p.age)))", None, 2),
+    ("input.people.exists(p, p.tags.exists(t, t == 'x'))", None, True),
+    ("input.people.exists(p, p.age > kv['score'])", None, True),
+    ("input.people.exists(p, p.age == kv['user'].id)", None, True),
+    # conversions
+    ("int('12') == 12", None, True),
+    ("int(3.7)", None, 3),
+    ("int(-3.7)", None, -3),
+    ("int(-3)", None, -3),
+    ("int(input.n) + 1", None, 6),
+    ("double('1.5')", {"+": "1.5"}, 1.5),
+    ("string(input.n) + string(input.flag)", None, "5true"),
+    ("string(input.name)", None, "Ada"),
+    ("string(1.5) == '1.5'", None, True),
+    # the time
+    ("timestamp.now().getHours()", {"time.hour": []}, 10),
+    ("timestamp.now().getMinutes()", None, 30),
+    ("timestamp.now().getSeconds()", None, 5),
+    ("timestamp.now().getMilliseconds()", None, 8),
+    ("timestamp.now().getFullYear()", None, 2026),
+    ("timestamp.now().getMonth()", None, 2),
+    ("timestamp.now().getDate()", None, 1),
+    ("timestamp.now().getDayOfMonth()", None, 0),
+    ("timestamp.now().getDayOfWeek()", None, 0),
+    ("timestamp.now().minute", None, 30),
+    ("timestamp.now().second", None, 5),
+    ("timestamp.now().year", None, 2026),
+    ("timestamp.now().month", None, 3),
+    ("timestamp.now().day", None, 1),
+    ("timestamp.now().weekday", None, 0),
 ]
 
 
@@ -104,8 +173,16 @@ def test_an_expression_becomes_one_of_the_same_value(text: str, expected: Any, v
         ("output.x == 1", "the variable output does not exist here"),
         ("kv == 1", "the variable kv does not exist here"),
         ("kv[0] == 1", "the variable kv does not exist here"),
-        ("timestamp.now().minute == 1", "a string has no 'minute'"),
+        ("timestamp.now().nanosecond == 1", "a string has no 'nanosecond'"),
+        ("timestamp.now().getHours('Europe/Berlin')", "a time zone has no equivalent"),
+        ("timestamp.now().getDayOfYear()", "this function call has no equivalent"),
+        ("timestamp('2026-01-01T00:00:00Z')", "no equivalent: compute it in an executor"),
         ("unknown(input.n)", "this function call has no equivalent"),
+        ("input.list.exists(x, x > input.n)", "input cannot be read inside of a macro here, only x and kv"),
+        ("input.list.exists(x, x.l.exists(y, y > x.n))", "x cannot be read inside of a macro here, only y"),
+        ("input.list.exists(x)", "exists takes a variable and an expression"),
+        ("input.list.all(x, x, x)", "all takes a variable and an expression"),
+        ("input.list.exists(1, true)", "this function call has no equivalent"),
         ("input.name.lower()", "this function call has no equivalent"),
         ("len(a=1)", "expected ,, found ="),
         ("input.n > 3 ? 1", "expected :, found the end"),
@@ -398,7 +475,6 @@ def test_what_belongs_to_a_play_gets_a_note() -> None:
     assert [str(note) for note in made.notes] == [
         "IdempotencyRoot: pass this as idempotency_root when you start an execution; left out",
         "FlowGroupID: pass this as group when you start an execution; left out",
-        "GlobalKV: has no equivalent: pass these values as inputs when you start an execution; left out",
         "Colour: has no equivalent; left out",
     ]
 
@@ -510,3 +586,159 @@ def test_the_hour_of_the_day_gets_a_note_about_utc() -> None:
 
     [note] = made.notes
     assert (note.kind, note.message) == ("changed", "the hour is in UTC here")
+
+
+# ---- results of modules, and what a play ends with
+
+FLOW: dict[str, Any] = {
+    "Flowlets": [
+        {"Name": "get", "ModuleRef": "get", "Retry": {"MaxRetries": 2, "InitialDelayMs": 0}},
+        {
+            "Name": "read it",
+            "ModuleRef": "read",
+            "DependsOn": ["get"],
+            "OnError": "continue",
+            "InputMapping": {"file": "kv['file_path']", "request": "kv['global:request_id']"},
+        },
+    ]
+}
+
+
+def play(*results: Any, flow: dict[str, Any] = FLOW, **inputs: Any) -> tuple[Workflow, list[dict[str, Any]]]:
+    """Run a converted flow whose modules return these results; return it, and what they were called with."""
+    left, calls = list(results), []
+
+    def execute(fn: str, inputs: dict[str, Any]) -> Any:
+        calls.append(inputs)
+        result = left.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    workflow = Workflow.from_yaml(convert(json.dumps(flow)).text, Backend(executor=execute), inputs=inputs)
+    workflow.run()
+    return workflow, calls
+
+
+def record_of(workflow: Workflow) -> WorkflowRecord:
+    return workflow.backend.load(workflow.id)
+
+
+def done(**output: Any) -> dict[str, Any]:
+    return {"State": "DONE", "Output": output}
+
+
+def test_the_output_of_a_module_goes_to_the_store() -> None:
+    workflow, calls = play(done(file_path="/tmp/x"), done(text="Hi", **{"global:seen": True}))
+
+    assert calls[1]["file"] == "/tmp/x"
+    assert workflow.outcome == {
+        "layers": {"get": {"file_path": "/tmp/x"}, "read it": {"text": "Hi", "global:seen": True}},
+        "kv": {"file_path": "/tmp/x", "text": "Hi"},
+        "global": {"request_id": None, "seen": True},
+    }
+
+
+def test_a_module_may_return_its_output_alone() -> None:
+    workflow, calls = play({"file_path": "/tmp/x"}, {"text": "Hi"})
+
+    assert calls[1]["file"] == "/tmp/x"
+    assert workflow.outcome["layers"] == {"get": {"file_path": "/tmp/x"}, "read it": {"text": "Hi"}}
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("no such file", "no such file"),
+        ({"error": "no such file"}, '{"error": "no such file"}'),
+        (None, "a branch rejected the result"),
+    ],
+)
+def test_a_module_that_reports_a_failure_fails(output: Any, message: str) -> None:
+    workflow, _ = play(done(), {"State": "FAIL", "Output": output})
+
+    record = record_of(workflow).steps["read_it"]
+    assert record.status.value == "failed"
+    assert record.error == {"kind": "rejected", "message": message}
+
+
+def test_a_module_that_reports_a_failure_is_retried() -> None:
+    failed = {"State": "FAIL", "Output": "busy"}
+
+    workflow, calls = play(failed, failed, done(file_path="x"), done())
+
+    assert len(calls) == 4
+    assert workflow.status.value == "complete"
+
+
+def test_a_module_that_raises_keeps_its_error() -> None:
+    workflow, _ = play(done(), ValueError("broken"))
+
+    assert (record_of(workflow).steps["read_it"].error or {})["type"] == "ValueError"
+
+
+def test_global_values_are_given_at_the_start() -> None:
+    _, calls = play(done(), done(), **{"global": {"request_id": "r-1"}})
+
+    assert calls[1]["request"] == "r-1"
+
+
+@pytest.mark.parametrize(("given", "value"), [({}, "r-0"), ({"global": {"request_id": "r-1"}}, "r-1")])
+def test_the_global_values_of_a_play_are_defaults(given: dict[str, Any], value: str) -> None:
+    flow = {**FLOW, "GlobalKV": {"request_id": "r-0", "limits": {"rows": 10}, "var": {"var": "x"}}}
+
+    workflow, calls = play(done(), done(), flow=flow, **given)
+
+    assert calls[1]["request"] == value
+    assert workflow.outcome["global"] == {"request_id": value, "limits": {"rows": 10}, "var": {"var": "x"}}
+
+
+def test_the_step_of_global_values_has_an_id_of_its_own() -> None:
+    flow = {"GlobalKV": {"x": 1}, "Flowlets": [{"Name": "global_values", "ModuleRef": "m"}]}
+
+    made = convert(json.dumps(flow))
+
+    assert [one["id"] for one in made.document["steps"]] == ["global_values_2", "global_values"]
+    assert made.document["steps"][1]["depends_on"] == ["global_values_2"]
+
+
+def test_a_single_layer_with_the_name_of_an_operator_is_renamed_with_a_note() -> None:
+    made = convert(json.dumps({"Flowlets": [{"Name": "map", "ModuleRef": "m"}]}))
+
+    assert made.document["outputs"]["layers"] == {"map_": {"var": "steps.map.output"}}
+    assert [note.kind for note in made.notes] == ["changed"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "value", "rule"),
+    [
+        ("{{ kv['status'] }}", "approved", {"kv.get": "status"}),
+        ("{{ input.n > 3 }}", None, {">": [{"var": "input.n"}, 3]}),
+        ("{{ input.a }}-{{ input.b }}", "x-y", {"cat": [{"var": "input.a"}, "-", {"var": "input.b"}]}),
+    ],
+)
+def test_a_template_in_a_filter_is_an_expression(expression: str, value: Any, rule: Any) -> None:
+    written = {"Expression": expression, **({} if value is None else {"Value": value})}
+
+    [found] = step(Filters={"Filters": [written]})["filters"]["filters"]
+
+    assert found == {"expression": rule, **({} if value is None else {"value": value})}
+
+
+@pytest.mark.parametrize(
+    "expression", ["{{ }}", "{% if input.a %}x{% endif %}", "{{ input.a", "plain text", "{{ 'text' }}"]
+)
+def test_a_template_that_is_no_condition_is_rejected(expression: str) -> None:
+    made = flowlet(Filters=[expression])
+
+    assert [note.kind for note in made.notes] == ["lost"]
+    assert made.document["steps"][0]["filters"]["filters"][0]["expression"] is False
+
+
+def test_parts_of_the_time_get_a_note_on_what_they_mean() -> None:
+    made = flowlet(Filters=["timestamp.now().getDayOfWeek() != 0 && timestamp.now().hour > 8"])
+
+    assert [note.message for note in made.notes] == [
+        "the weekday is in UTC here, and Sunday is 0",
+        "the hour is in UTC here",
+    ]

@@ -7,14 +7,19 @@ from typing import Any
 import pytest
 
 from orchestrator import Backend, Complete, Workflow
+from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.spec.validation import load_spec
 from orchestrator.convert import ConversionResult, convert
+from orchestrator.convert.wrapped_results import flowtoy_branches
 
 
 def converted(text: str) -> ConversionResult:
-    """The conversion of a document, whose text holds what its document holds."""
+    """The conversion of a document, without the branches that only reject failures of providers."""
     made = convert(text)
     assert load_spec(made.text).document == made.document
+    for one in made.document["steps"]:
+        if one.get("branch") == flowtoy_branches({}, {}):
+            del one["branch"]
     return made
 
 
@@ -394,15 +399,18 @@ flow:
       - {name: pair, type: jmespath, value: "{id: id, name: name}"}
 """)
 
-    assert found["output"] == {
-        "all": {"var": "result"},
-        "raw": {"var": "result"},
-        "json": {"var": "result"},
-        "first": {"var": "result.users.0.id"},
-        "names": {"vars": "result.users[*].name"},
-        "adults": {"vars": "result.users[?(@.age > 18)].name"},
-        "pair": {"id": {"var": "result.id"}, "name": {"var": "result.name"}},
-    }
+    def outputs_of(base: str) -> dict[str, Any]:
+        return {
+            "all": {"var": base},
+            "raw": {"var": base},
+            "json": {"var": base},
+            "first": {"var": f"{base}.users.0.id"},
+            "names": {"vars": f"{base}.users[*].name"},
+            "adults": {"vars": f"{base}.users[?(@.age > 18)].name"},
+            "pair": {"id": {"var": f"{base}.id"}, "name": {"var": f"{base}.name"}},
+        }
+
+    assert found["branch"] == flowtoy_branches(outputs_of("output.data"), outputs_of("output"))
 
 
 @pytest.mark.parametrize(
@@ -411,23 +419,23 @@ flow:
         ("[{type: raw}]", None, "output[0]: flowtoy ignores an output without a name; left out"),
         (
             "[{name: x, type: xpath}]",
-            {"x": {"var": "result"}},
+            {"x": {"var": "output"}},
             "output[0].type: is not raw, json or jmespath; the whole result is used",
         ),
         (
             '[{name: x, value: "{{ result.y }}"}]',
-            {"x": {"var": "result"}},
+            {"x": {"var": "output"}},
             "output[0].value: flowtoy uses this only with type jmespath; the whole result is used",
         ),
         (
             "[{name: x, type: jmespath, value: 'max(a)'}]",
-            {"x": {"var": "result"}},
+            {"x": {"var": "output"}},
             "output[0].value: this JMESPath cannot be converted: "
             "the function max with these arguments has no equivalent; the whole result is used",
         ),
         (
             "[{name: x, type: jmespath}]",
-            {"x": {"var": "result"}},
+            {"x": {"var": "output"}},
             "output[0].value: this JMESPath cannot be converted: the path is empty; the whole result is used",
         ),
         (
@@ -440,7 +448,8 @@ flow:
 def test_an_output_that_cannot_be_converted_gets_a_note(outputs: str, output: Any, expected: str) -> None:
     made = converted(f"flow: [{{name: a, source: {{type: slack}}, output: {outputs}}}]")
 
-    assert made.document["steps"][0].get("output") == output
+    [found] = made.document["steps"]
+    assert found.get("output", found.get("branch", [{}])[-1].get("result_expr")) == output
     assert lines(made) == [f"lost flow[0].{expected}"]
 
 
@@ -562,9 +571,9 @@ def test_outputs_of_rest_read_the_body_of_a_response(source: str) -> None:
 
 @pytest.mark.parametrize("override", ["{type: slack}", "{type: slack, configuration: {x: 1}}"])
 def test_a_step_that_overrides_the_type_reads_what_that_gives(override: str) -> None:
-    made = rest("{}", "output: [{name: all}]", source=f"{{base: api, override: {override}}}")
+    made = rest("{}", "output: [{name: whole}]", source=f"{{base: api, override: {override}}}")
 
-    assert made.document["steps"][0]["output"] == {"all": {"var": "result"}}
+    assert made.document["steps"][0]["branch"][-1]["result_expr"] == {"whole": {"var": "output"}}
 
 
 def test_all_outputs_of_steps_are_outputs_of_the_document_by_the_names_of_flowtoy() -> None:
@@ -799,3 +808,126 @@ def test_data_that_would_be_read_as_a_secret_is_quoted() -> None:
     found = step("flow: [{name: a, source: {type: slack}, input: {x: {secret: y}}}]")
 
     assert found["input"] == {"x": {"$literal": {"secret": "y"}}}
+
+
+# ---- providers of the user, which may wrap their results
+
+
+WRAPPED = """
+flow:
+  - name: users
+    source: {type: mine}
+    RETRY
+    output:
+      - {name: names, type: jmespath, value: "[*].name"}
+      - {name: all}
+  - name: count
+    source: {type: other}
+    on_error: continue
+    depends_on: [users]
+    output: [{name: count, type: jmespath, value: "length(@)"}]
+"""
+
+
+def play(results: list[Any], flow: str = WRAPPED.replace("    RETRY\n", "")) -> Workflow:
+    """Run a converted flow whose executors return or raise these results, one after the other."""
+    left = list(results)
+
+    def execute(fn: str, inputs: dict[str, Any]) -> Any:
+        result = left.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    workflow = Workflow.from_yaml(convert(flow).text, Backend(executor=execute))
+    workflow.run()
+    return workflow
+
+
+def record_of(workflow: Workflow) -> WorkflowRecord:
+    return workflow.backend.load(workflow.id)
+
+
+def envelope(success: Any, data: Any = None, **status: Any) -> dict[str, Any]:
+    """A result as flowtoy's providers return it."""
+    return {"status": {"success": success, "code": None, "notes": [], **status}, "data": data, "meta": {}}
+
+
+def test_a_wrapped_result_is_unwrapped() -> None:
+    workflow = play([envelope(True, [{"name": "Ada"}]), envelope(True, [1, 2])])
+
+    assert workflow.outcome == {
+        "users": {"names": ["Ada"], "all": [{"name": "Ada"}]},
+        "count": {"count": 2},
+    }
+
+
+def test_a_result_that_is_not_wrapped_is_the_data() -> None:
+    workflow = play([{"a": {"name": "Ada"}, "status": "running"}, {"x": 1}])
+
+    assert workflow.outcome["users"]["all"] == {"a": {"name": "Ada"}, "status": "running"}
+    assert workflow.outcome["count"] == {"count": 1}
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        ({"notes": ["HTTP status 500", "try again"]}, "HTTP status 500; try again"),
+        ({"notes": ["only one"]}, "only one"),
+        ({"notes": [7]}, "7"),
+        ({"notes": [], "code": 3}, "provider reported failure (code=3)"),
+        ({"notes": None}, "provider reported failure (code=None)"),
+        ({"notes": "text"}, "provider reported failure (code=None)"),
+    ],
+)
+@pytest.mark.parametrize("success", [False, None, 0])
+def test_a_wrapped_failure_fails_the_step_with_its_notes(
+    success: Any, status: dict[str, Any], message: str
+) -> None:
+    workflow = play([envelope(True, []), envelope(success, **status)])
+
+    record = record_of(workflow).steps["count"]
+    assert record.status.value == "failed"
+    assert record.error == {"kind": "rejected", "message": message}
+    assert workflow.outcome["count"] == {"ok": False, "error": message}
+
+
+def test_a_wrapped_failure_stops_the_workflow_by_default() -> None:
+    workflow = play([envelope(False, notes=["no"])], WRAPPED.replace("RETRY", "on_error: fail"))
+
+    assert workflow.status.value == "failed"
+    assert [one.value for one in workflow.step_statuses.values()] == ["failed", "skipped"]
+
+
+def test_a_wrapped_failure_is_retried() -> None:
+    flow = WRAPPED.replace("RETRY", "max_attempts: 3")
+
+    workflow = play([envelope(False), envelope(False), envelope(True, []), envelope(True, [])], flow)
+
+    assert workflow.status.value == "complete"
+    assert record_of(workflow).steps["users"].attempt == 3
+
+
+def test_an_exception_stays_an_exception() -> None:
+    workflow = play([envelope(True, []), ValueError("broken")])
+
+    error = record_of(workflow).steps["count"].error or {}
+    assert (error["kind"], error["type"], error["message"]) == ("exception", "ValueError", "broken")
+
+
+def test_an_executor_that_returns_nothing_has_empty_outputs() -> None:
+    assert play([None, envelope(True, [])]).outcome["users"] == {"names": [], "all": None}
+
+
+@pytest.mark.parametrize("keys", ["branch: [{condition: true, action: complete}]", "map: {over: [1]}"])
+def test_a_step_that_handles_its_results_is_left_alone(keys: str) -> None:
+    made = convert(f"flow: [{{name: a, source: {{type: mine}}, output: [{{name: x}}], {keys}}}]")
+
+    assert made.document["steps"][0]["output"] == {"x": {"var": "result"}}
+
+
+@pytest.mark.parametrize("kind", ["rest", "process", "env"])
+def test_the_providers_of_flowtoy_itself_are_not_unwrapped(kind: str) -> None:
+    made = convert(f"flow: [{{name: a, source: {{type: {kind}}}, output: [{{name: x}}]}}]")
+
+    assert "branch" not in made.document["steps"][0]

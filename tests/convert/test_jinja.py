@@ -222,7 +222,19 @@ def test_a_template_becomes_an_expression_of_the_same_value(template: str, expec
 @pytest.mark.parametrize(
     ("template", "reason"),
     [
-        ("{% for x in flows.a.words %}{{ x }}{% endfor %}", "{% for %} has no equivalent"),
+        (
+            "{% for k, v in flows.a.pairs %}{{ k }}{% endfor %}",
+            "a loop with several variables has no equivalent",
+        ),
+        ("{% for x in flows.a.l recursive %}{{ x }}{% endfor %}", "a recursive loop has no equivalent"),
+        ("{% for x in flows.a.words %}{{ loop.index }}{% endfor %}", "loop has no equivalent: to put text"),
+        (
+            "{% for x in flows.a.words %}{{ flows.a.n }}{% endfor %}",
+            "cannot be read inside of a loop here, only x",
+        ),
+        ("{% for x in 'text' %}{{ x }}{% endfor %}", "a loop over a string has no equivalent"),
+        ("{% for x in flows.a.words %}{% set y = x %}{% endfor %}", "{% set %} has no equivalent"),
+        ("{% for x in flows.a.words %}", "not valid Jinja"),
         ("{% set x = 1 %}", "{% set %} has no equivalent"),
         ("{% macro m() %}{% endmacro %}", "{% macro %} has no equivalent"),
         ("{% %}", "not valid Jinja: tag name expected"),

@@ -160,7 +160,7 @@ def test_a_path_becomes_an_expression_of_the_same_value(path: str, expected: Any
         ("{max: a}", "would be read as an expression"),
         ("people[*].{n: name}", "is not valid"),
         ("people[*].name | [3]", "[3] of a computed value"),
-        ("sort_by(people, &age)", "a reference with & has no equivalent"),
+        ("sort_by(people, &age)", "sort_by has no equivalent, except with [0] or [-1]: return a sorted list"),
         ("&age", "a reference with & has no equivalent"),
         ("max(people)", "the function max"),
         ("length(a, b)", "the function length"),

@@ -39,6 +39,9 @@ def flow(template: str) -> str:
         "{% if 1 %}" * (LONG // 10),
         "{% if 1 %}{% endif %}" * (LONG // 21),
         "{% raw %}" * (LONG // 9),
+        "{% for x in flows.a.l %}" * (LONG // 24),
+        "{% for x in flows.a.l %}" * 20 + "{{ x }}" + "{% endfor %}" * 20,
+        "{% for x in flows.a.l %}{{ x }}{% else %}" * 20 + "y" + "{% endfor %}" * 20,
         "{{ '" + "a" * LONG,
         "{{ '" + "\\a" * (LONG // 2) + "' }}",
         "{{ " + "(" * LONG + " }}",
@@ -78,6 +81,9 @@ def test_a_template_of_any_kind_is_read_in_time(template: str) -> None:
         "`" + "[" * LONG + "`",
         "'" + "a" * LONG,
         "a || " * (LONG // 5) + "a",
+        "max_by(a, &" * 19 + "b" + ")" * 19,
+        "max_by(" * 19 + "a" + ", &b)" * 19,
+        "sort_by(" * 19 + "a" + ", &b)[0]" * 19,
     ],
     ids=lambda path: path[:12],
 )
@@ -86,7 +92,7 @@ def test_a_path_of_any_kind_is_read_in_time(path: str) -> None:
 
     made = convert(json.dumps({"flow": [{"name": "a", "source": {"type": "x"}, "output": outputs}]}))
 
-    assert "x" in made.document["steps"][0]["output"]
+    assert "x" in made.document["steps"][0]["branch"][-1]["result_expr"]
 
 
 @pytest.mark.parametrize(
@@ -97,6 +103,10 @@ def test_a_path_of_any_kind_is_read_in_time(path: str) -> None:
         "!" * LONG + "input.x",
         "input.x && " * (LONG // 11),
         "input" + " " * LONG + "[",
+        "int(" * 25 + "input.x" + ")" * 25,
+        "string(" * 25 + "input.x" + ")" * 25,
+        "input.x" + ".all(y, y)" * 60,
+        "input.x.all(y, " * 25 + "y" + ")" * 25,
     ],
     ids=lambda expression: expression[:12],
 )

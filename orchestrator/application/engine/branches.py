@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.application.engine.context import Context
 from orchestrator.application.engine.draft import Draft
+from orchestrator.application.engine.outputs import Output, check_output
 from orchestrator.application.engine.resolution import resolve_value
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.expressions.evaluation import evaluate, is_expression
@@ -19,16 +21,20 @@ from orchestrator.application.spec.model import BranchSpec
 class BranchResult:
     """The action of the first branch whose condition is true, or the error of one that cannot be evaluated.
 
-    The action `abort` is not part of the language: a halt whose `result_expr` fails ends the whole workflow.
+    With `has_output`, the `output` replaces that of the step. The action `abort` is not part of the language:
+    a halt whose `result_expr` fails ends the whole workflow.
     """
 
     action: str | None = None
     result: Any = None
     targets: tuple[str, ...] = ()
     error: dict[str, Any] | None = None
+    output: Output = None
+    has_output: bool = False
 
 
 NO_BRANCH = BranchResult()
+MAX_MESSAGE_CHARS = 10_000
 
 
 def evaluate_branches(draft: Draft, step_id: str, output: Mapping[str, Any] | None) -> BranchResult:
@@ -52,10 +58,27 @@ def _select(draft: Draft, step_id: str, branch: BranchSpec, context: Context) ->
     if not branch.has_result_expr:
         return BranchResult(action=branch.action, result=branch.result)
     try:
-        return BranchResult(action=branch.action, result=resolve_value(draft, branch.result_expr, context))
+        result = resolve_value(draft, branch.result_expr, context)
     except ExpressionError as error:
-        message = f"result_expr cannot be resolved: {error}"
-        return BranchResult(action="abort", error=make_failure("expression", message))
+        failure = make_failure("expression", f"result_expr cannot be resolved: {error}")
+        return BranchResult(action="abort" if branch.action == "halt" else None, error=failure)
+    match branch.action:
+        case "complete":
+            output, problem = check_output(draft, step_id, result)
+            action = "complete" if problem is None else None
+            return BranchResult(action, error=problem, output=output, has_output=True)
+        case "fail" | "retry" if message := _as_message(result):
+            failed = {"ok": False, "error": message}
+            return BranchResult(branch.action, message, output=failed, has_output=True)
+    return BranchResult(action=branch.action, result=result)
+
+
+def _as_message(result: Any) -> str:
+    """The message of a failure: a text, or a value as JSON; "" if there is none."""
+    if not result:
+        return ""
+    text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+    return text[:MAX_MESSAGE_CHARS]
 
 
 def _select_targets(draft: Draft, step_id: str, branch: BranchSpec) -> BranchResult:

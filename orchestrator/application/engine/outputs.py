@@ -30,8 +30,18 @@ def shape_output(draft: Draft, unit: str, raw: Any, **roots: Any) -> tuple[Outpu
             output = resolve_outputs(draft, spec.output, context)
         except ExpressionError as error:
             return make_error_result(make_failure("expression", f"output cannot be resolved: {error}"))
-    problem = missing_group_problem(draft, output) if is_merged(spec) and spec.map is None else None
-    return (output, None) if problem is None else make_error_result(make_failure("bad_output", problem))
+    return check_output(draft, unit, output)
+
+
+def check_output(draft: Draft, unit: str, value: Any) -> tuple[Output, Error]:
+    """The value as an output, or an error if it cannot be one."""
+    spec = draft.spec(unit)
+    problem = None
+    if value is not None and not isinstance(value, dict):
+        problem = f"an output must be an object or nothing, not {describe_type(value)}"
+    elif is_merged(spec) and spec.map is None:
+        problem = missing_group_problem(draft, value)
+    return (value, None) if problem is None else make_error_result(make_failure("bad_output", problem))
 
 
 def make_error_result(error: Mapping[str, Any]) -> tuple[Output, Error]:

@@ -108,6 +108,8 @@ def apply_step_result(
     branch = evaluate_branches(draft, step_id, output)
     if branch.error is not None:
         error = branch.error
+    if branch.has_output:
+        output = branch.output
     _record_result(draft, step_id, output, error, worker, started_at)
     written: Mapping[str, Any] = {}
     if output and is_merged(spec):
@@ -177,9 +179,11 @@ def _act(draft: Draft, step_id: str, branch: BranchResult, error: Error) -> Step
         case "set":
             return _reset(draft, step_id, branch.targets)
         case "retry":
-            return _fail(draft, step_id, make_failure("rejected", "a branch rejected the result"))
+            message = branch.result if branch.has_output else "a branch rejected the result"
+            return _fail(draft, step_id, make_failure("rejected", message))
         case "fail":
-            return _fail(draft, step_id, make_failure("declared", "a branch declared it failed"))
+            message = branch.result if branch.has_output else "a branch declared it failed"
+            return _fail(draft, step_id, make_failure("declared", message))
         case "abort":
             assert error is not None, "a branch that aborts has an error"
             return _fail_with_workflow(draft, step_id, error)

@@ -88,7 +88,7 @@ def _find_in_output(graph: Graph, names: list[str], prefix: list[str], loaded: L
 
 
 def _find_output(step: StepSpec, key: str) -> Values:
-    if step.output is not None:
+    if step.output is not None or step.has_branch_output:
         return None
     count = len(step.wait.signals if step.wait else step.switch.cases if step.switch else ())
     if count > _MAX_VALUES:

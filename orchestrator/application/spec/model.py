@@ -233,6 +233,11 @@ class StepSpec:
     secrets: tuple[SecretPath, ...] = ()
 
     @property
+    def has_branch_output(self) -> bool:
+        """Whether a branch may replace the output."""
+        return any(entry.action == "complete" and entry.has_result_expr for entry in self.branch)
+
+    @property
     def compensation_step(self) -> StepSpec:
         """The compensation of this step as a step of its own, which has a job and attempts only."""
         compensate = self.compensate

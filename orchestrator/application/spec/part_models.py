@@ -195,7 +195,10 @@ class BranchModel(SpecModel):
     condition: f.Condition = Field(description="Can read the keys of the output, input, state and steps.")
     action: f.Action = Field(description="The action to take.")
     result: Any = Field(None, description="The outcome of a halt, unchanged.")
-    result_expr: f.Expression = Field(None, description="The outcome of a halt, evaluated.")
+    result_expr: f.Expression = Field(
+        None,
+        description="The outcome of a halt, the output of a complete, or the message of a fail or retry.",
+    )
 
     @model_validator(mode="after")
     def _check_result(self) -> Self:

@@ -322,6 +322,8 @@ class References:
 
 def _declared_keys(step: StepSpec) -> Iterable[str] | None:
     """Return the keys of an output that the document determines; None if an executor or a signal does."""
+    if step.has_branch_output:
+        return None
     if step.map is not None:
         return ("items", "count", "errors")
     if step.output is not None:

@@ -51,7 +51,7 @@ def convert(file: str, dialect: str | None, output: str | None, force: bool, as_
     _write(_format_json(result) if as_json else result.text, output, force)
     if not as_json:
         for note in result.notes:
-            print_text(f"{file}: {note}{' (warning)' if note.kind == 'changed' else ''}", err=True)
+            print_text(note.located_in(file), err=True)
     if not result.is_complete:
         raise click.exceptions.Exit(EXIT_INCOMPLETE)
 

@@ -59,11 +59,11 @@ def _read_usable_catalogue(modules: tuple[str, ...]) -> Catalogue:
 
 def _check_files(names: tuple[str, ...], catalogue: Catalogue | None) -> dict[str, Any]:
     from orchestrator.application.errors import InvalidSpec
-    from orchestrator.application.spec.validation import scan_specs
+    from orchestrator.cli.foreign_documents import scan_files
 
     report: dict[str, Any] = {"file": " + ".join(names), "valid": False, "problems": [], "warnings": []}
     try:
-        loaded, found = scan_specs([(read_document(name), name) for name in names])
+        loaded, found = scan_files([(read_document(name), name) for name in names])
         if catalogue is not None and loaded is not None:
             from orchestrator.worker.executors.spec_check import check_executors
 

@@ -477,3 +477,102 @@ def test_the_loop_of_the_seed_ends_at_233_after_13_runs() -> None:
     assert run(world, execute) == Complete({"n": 233})
     assert world.executed == {"seed": 1, "iterate": 13}
     assert world.run_ids == {"seed": 0, "iterate": 12}
+
+
+# ---- result_expr beside halt
+
+
+def test_complete_with_a_result_expr_replaces_the_output() -> None:
+    branches = [when({"==": [{"var": "State"}, "DONE"]}, "complete", result_expr={"var": "Output"})]
+    world = world_of(document(step("a", branch=branches), step("b", after="a")))
+
+    world.play(a={"State": "DONE", "Output": {"n": 1}}, b={})
+
+    assert world["a"].output == {"n": 1}
+    assert world.record.state == {"n": 1}
+
+
+def test_complete_with_a_result_expr_gives_a_failure_another_output() -> None:
+    branches = [when({"===": [{"var": "ok"}, False]}, "complete", result_expr={"n": 0})]
+    world = world_of(document(step("a", branch=branches)))
+    world.advance()
+
+    world.fail("a", "busy")
+
+    assert world["a"].status is StepStatus.COMPLETE
+    assert world["a"].output == {"n": 0}
+
+
+@pytest.mark.parametrize(("value", "status"), [(None, "complete"), ("text", "failed"), ([1], "failed")])
+def test_an_output_of_a_branch_must_be_an_object_or_null(value: Any, status: str) -> None:
+    branches = [when(True, "complete", result_expr={"var": "value"})]
+    world = world_of(document(step("a", on_error="continue", retry=2, branch=branches)))
+    world.advance()
+
+    world.finish("a", {"value": value})
+
+    assert world.statuses == {"a": status}
+    if status == "failed":
+        assert (world["a"].error or {})["kind"] == "bad_output"
+        assert (world["a"].output or {})["ok"] is False
+
+
+def test_an_output_of_a_branch_that_writes_to_a_group_needs_one() -> None:
+    branches = [when(True, "complete", result_expr={"flow_group:n": 1})]
+    world = world_of(document(step("a", on_error="continue", branch=branches), kv={}))
+    world.advance()
+
+    world.finish("a", {})
+
+    assert (world["a"].error or {})["kind"] == "bad_output"
+
+
+@pytest.mark.parametrize(("action", "kind"), [("retry", "rejected"), ("fail", "declared")])
+@pytest.mark.parametrize(
+    ("value", "message"), [("no paper", "no paper"), ({"code": 5}, '{"code": 5}'), (["ä"], '["ä"]')]
+)
+def test_the_result_expr_of_a_failure_is_its_message(
+    action: str, kind: str, value: Any, message: str
+) -> None:
+    branches = [when(True, action, result_expr={"var": "value"})]
+    world = world_of(document(step("a", on_error="continue", branch=branches)))
+    world.advance()
+
+    world.finish("a", {"value": value})
+
+    assert world["a"].error == {"kind": kind, "message": message}
+    assert world["a"].output == world.record.state == {"ok": False, "error": message}
+
+
+@pytest.mark.parametrize("value", [None, "", {}])
+def test_an_empty_message_is_no_message(value: Any) -> None:
+    branches = [when(True, "retry", result_expr={"var": "value"})]
+    world = world_of(document(step("a", on_error="continue", branch=branches)))
+    world.advance()
+
+    world.finish("a", {"value": value})
+
+    assert world["a"].error == {"kind": "rejected", "message": "a branch rejected the result"}
+    assert world["a"].output == {"value": value}
+
+
+def test_a_message_is_cut() -> None:
+    branches = [when(True, "fail", result_expr={"var": "value"})]
+    world = world_of(document(step("a", on_error="continue", branch=branches)))
+    world.advance()
+
+    world.finish("a", {"value": "x" * 20_000})
+
+    assert (world["a"].error or {})["message"] == "x" * 10_000
+
+
+@pytest.mark.parametrize("action", ["complete", "retry", "fail", "skip"])
+def test_a_result_expr_that_cannot_be_resolved_fails_the_step(action: str) -> None:
+    branches = [when(True, action, result_expr=BROKEN)]
+    world = world_of(document(step("a", on_error="continue", branch=branches)))
+    world.advance()
+
+    world.finish("a", {"n": 1})
+
+    assert world.statuses == {"a": "failed"}
+    assert (world["a"].error or {})["kind"] == "expression"

@@ -229,6 +229,13 @@ def test_many_values_are_not_followed() -> None:
     assert find_values({"var": "steps.s.output.branch"}, check_spec({"steps": [first]})) is None
 
 
+def test_values_that_a_branch_replaces_are_not_followed() -> None:
+    branch = {"condition": True, "action": "complete", "result_expr": {"branch": "other"}}
+    first = {"id": "s", "switch": {"on": {"var": "input.x"}, "cases": {"a": []}}, "branch": [branch]}
+
+    assert find_values({"var": "steps.s.output.branch"}, check_spec({"steps": [first]})) is None
+
+
 @pytest.mark.parametrize(
     ("step", "message"),
     [

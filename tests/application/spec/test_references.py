@@ -377,6 +377,13 @@ def test_the_keys_of_some_outputs_are_known(step: str, keys: list[str]) -> None:
     assert [(one.path, one.code) for one in found_in(text)] == [("outputs.qwertz.var", "unknown_output")]
 
 
+def test_the_keys_of_an_output_that_a_branch_replaces_are_not_known() -> None:
+    branch = "{condition: true, action: complete, result_expr: {var: result}}"
+    text = f"steps: [{{id: s, fn: f, output: {{n: 1}}, branch: [{branch}]}}]"
+
+    assert found_in(f"{text}\noutputs: {{m: {{var: steps.s.output.m}}}}") == []
+
+
 def test_only_the_first_of_many_keys_are_named() -> None:
     output = ", ".join(f"k{n}: {n}" for n in range(13))
 
