@@ -43,11 +43,11 @@ from orchestrator.backend.payloads import MemoryPayloads, find_payloads, store_l
 from orchestrator.backend.ports import (
     Commit,
     Committed,
+    LeasedRunner,
     Runner,
     SharedStateStore,
     StepLogStore,
     Store,
-    Worker,
 )
 from orchestrator.backend.record_cache import RecordCache
 from orchestrator.backend.results import ResultPairs, as_result_runner
@@ -97,11 +97,12 @@ class Backend(RunfoxMethods):
         nonce: Callable[[], str] = identifiers.random_nonce,
         payloads: PayloadStore | None = None,
         settings: Settings | None = None,
+        threads: int = 4,
     ) -> None:
         """Without arguments everything is in memory.
 
-        `executor` runs the steps when Workflow.run() is called without a worker. `poll_interval` is the
-        longest pause between two queries for results, in seconds. `payloads` keeps large values; by default
+        `executor` runs the steps when Workflow.run() is called without a worker, in up to `threads` threads
+        at once. `poll_interval` is the longest pause between two queries for results, in seconds. `payloads` keeps large values; by default
         the store's own payload store does. `settings` are read from the environment by default.
         """
         self.store = ensure_commit(store if store is not None else InMemoryStore())
@@ -110,10 +111,14 @@ class Backend(RunfoxMethods):
         self.shared_state = self.store.shared_state
         self.payloads = payloads or find_payloads(self.store) or MemoryPayloads()
         self.runner = as_result_runner(runner if runner is not None else InProcessRunner())
+        self.leased_runner = self.runner if isinstance(self.runner, LeasedRunner) else None
         if isinstance(self.runner, InProcessRunner) and self.runner.payloads is None:
             self.runner.payloads = self.payloads
         self.executor = executor
-        self.worker: Worker | None = None  # Workflow.run() sets it
+        if threads < 1:
+            raise ValueError(f"threads must be 1 or more, not {threads}")
+        self.threads = threads
+        self.call_environment: Any = None  # Workflow.run() sets it
         self.settings = settings if settings is not None else Settings.from_environment()
         self.poll_interval, self.clock, self.nonce = poll_interval, clock, nonce
         self._on_state_change = on_state_change

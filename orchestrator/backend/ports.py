@@ -15,7 +15,7 @@ from orchestrator.application.engine.schedules import Schedule
 from orchestrator.application.errors import InvalidEvent, RecordConflict
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.decisions import DispatchJob
-from orchestrator.application.records.events import Event
+from orchestrator.application.records.events import Event, ResultEvent
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.step_log import LogLine
 from orchestrator.application.spec.model import LoadedSpec
@@ -227,6 +227,25 @@ class Runner(Protocol):
     def submit_work_result(
         self, workflow_execution_id: str, step_id: str, output: Any, job: DispatchJob | None = None
     ) -> None: ...
+
+
+@runtime_checkable
+class LeasedRunner(Protocol):
+    """A runner that leases the jobs that workers take, so that the death of a worker is noticed."""
+
+    lease_s: float
+
+    def take_jobs(self, limit: int) -> list[DispatchJob]:
+        """Take up to `limit` pending jobs, each under a lease."""
+        ...
+
+    def renew_leases(self, jobs: Sequence[DispatchJob]) -> None:
+        """Renew the leases of jobs that were taken here and still run."""
+        ...
+
+    def acknowledge(self, results: Sequence[ResultEvent]) -> None:
+        """Delete results whose commit is written. Until then results() returns them again, to any caller."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

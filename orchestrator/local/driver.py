@@ -47,7 +47,7 @@ class ExecutionDriver:
     """Drives some executions and the children that it has found of them.
 
     `children` are those that have not ended. `pending_webhooks` are those that have ended, but whose webhook
-    is not delivered yet.
+    is not delivered yet. `records` are the driven executions as of their last commit here.
     """
 
     def __init__(self, backend: Backend, *driven: str) -> None:
@@ -55,6 +55,10 @@ class ExecutionDriver:
         self._members = {weid: weid for weid in driven}
         self.children: dict[str, None] = {}
         self.pending_webhooks: dict[str, None] = {}
+        self.records: dict[str, WorkflowRecord] = {}
+
+    def drives(self, weid: str) -> bool:
+        return weid in self._members
 
     def commit(self, weid: str, decide_upon: DecideFunction[_R], ref: EventRef | None = None) -> _R | None:
         """Decide and commit, and repeat when another process committed first. `ref` is the event that this
@@ -66,6 +70,8 @@ class ExecutionDriver:
             [result] = self.backend.commit([Commit(record, changes, events=events, pending_refs=events)])
             if result is Committed.YES:
                 self._dispatch_webhook(record, changes)
+                if weid in self._members:
+                    self.records[weid] = record
                 return decision
             if result is Committed.GONE:
                 return None
@@ -94,6 +100,11 @@ class ExecutionDriver:
             decision = self.commit(weid, self._decider(lambda _, results=results: results))  # type: ignore[misc]
         return decision
 
+    def acknowledge(self, results: Sequence[ResultEvent]) -> None:
+        """Delete results whose commit is written, if the runner keeps them until then."""
+        if results and self.backend.leased_runner is not None:
+            self.backend.leased_runner.acknowledge(results)
+
     def _decider(self, events_for: EventsOfRecord) -> DecideFunction[Decision]:
         moment = self.backend.moment("run")
 
@@ -109,7 +120,7 @@ class ExecutionDriver:
         """Deliver events, and advance the children and webhooks; returns the number of events handled."""
         handled = self.deliver_events()
         for one in [*self.children, *self.pending_webhooks]:
-            handled += self._advance(one)
+            handled += self.advance(one)
         return handled
 
     def deliver_events(self) -> int:
@@ -214,9 +225,9 @@ class ExecutionDriver:
         rejection = reject_child(parent, reason)
         self.decide(rejection.workflow_execution_id, lambda _: [rejection], delivery.ref)
 
-    def _advance(self, child: str) -> int:
+    def advance(self, child: str) -> int:
         """Apply the results and the due timers of an execution; returns their number."""
-        results: list[StepEvent] = list(self.backend.results(child))
+        results = self.backend.results(child)
         due: list[StepEvent] = []
 
         def events_for(record: WorkflowRecord) -> list[StepEvent]:
@@ -225,6 +236,7 @@ class ExecutionDriver:
 
         if isinstance(self.decide(child, events_for), Complete | Halt | Failed | Cancelled):
             self.children.pop(child, None)
+        self.acknowledge(results)
         return len(results) + len(due)
 
     def take_over(self) -> None:
@@ -233,7 +245,13 @@ class ExecutionDriver:
             self._add_children(one)
         self.deliver_events()
         for child in list(self.children):
-            self.decide(child, self.backend.find_lost_dispatches)
+            self.decide(child, self.find_lost_and_due)
+
+    def find_lost_and_due(self, record: WorkflowRecord) -> list[StepEvent]:
+        """The lost dispatches and the due timers of an execution. Its deadlines may have passed while no
+        process ran it, so that these are applied before a job is taken."""
+        lost = self.backend.find_lost_dispatches(record)
+        return [*lost, *due_timer_events(record, self.backend.clock())]
 
     def _add_children(self, weid: str) -> None:
         """Find the children of an execution, also those of earlier runs: they may have to compensate."""
