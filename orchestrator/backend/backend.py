@@ -102,8 +102,9 @@ class Backend(RunfoxMethods):
         """Without arguments everything is in memory.
 
         `executor` runs the steps when Workflow.run() is called without a worker, in up to `threads` threads
-        at once. `poll_interval` is the longest pause between two queries for results, in seconds. `payloads` keeps large values; by default
-        the store's own payload store does. `settings` are read from the environment by default.
+        at once. `poll_interval` is the longest pause between two queries for results, in seconds. `payloads`
+        keeps large values; by default the store's own payload store does. `settings` are read from the
+        environment by default.
         """
         self.store = ensure_commit(store if store is not None else InMemoryStore())
         if not isinstance(self.store, SharedStateStore):

@@ -88,7 +88,7 @@ def _replace(blocked: asyncio.AbstractEventLoop) -> None:
         if _loop is blocked:
             _loop = None
             logger.warning(
-                "an async step did not end %g s after it was cancelled; other async steps get a new event loop",
+                "an async step did not end %g s after it was cancelled: others get a new event loop",
                 CANCEL_GRACE_S,
             )
 

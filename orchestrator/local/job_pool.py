@@ -40,6 +40,11 @@ class JobPool:
 
     # ---- beginning
 
+    @property
+    def may_have_jobs(self) -> bool:
+        """Whether there may be jobs that were dispatched before the last results were applied."""
+        return bool(self._queue) or self._leased is not None
+
     def take(self) -> list[JobRun]:
         """Take as many jobs as there are free slots. The caller must run them."""
         runs: list[JobRun] = []
@@ -86,7 +91,7 @@ class JobPool:
                 "%s: its function goes on in thread %s, which is replaced; its result will be dropped",
                 run,
                 run.thread,
-                extra={"execution": run.job.workflow_execution_id, "step": run.job.step_id},
+                extra=run.log_fields,
             )
         self._end_dispatch(run.job)
 

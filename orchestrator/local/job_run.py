@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from types import CoroutineType
 from typing import Any
 
@@ -20,13 +20,19 @@ DEADLINE_GRACE_S = 1.0
 """How long a run may go on past its deadline. By then its record has a timeout, if it is driven at all."""
 
 _NEVER = float("inf")
+_NO_CONTEXT: AbstractContextManager[Any] = nullcontext()
+
+
+class ProcessDied(Exception):
+    """The child process of a run ended before it had a result."""
 
 
 class JobRun:
     """One job that runs in this process. Times are those of the monotonic clock.
 
     `is_over`: its result is no longer needed. `holds_slot`: it counts as one of the threads; a coroutine does
-    not. `heartbeat` is set while an executor runs that must send heartbeats.
+    not. `heartbeat` is set while an executor runs that must send heartbeats. `lost_reason` is set when its
+    process has died.
     """
 
     __slots__ = (
@@ -37,6 +43,7 @@ class JobRun:
         "is_noted",
         "is_over",
         "job",
+        "lost_reason",
         "started_ms",
         "thread",
     )
@@ -46,11 +53,17 @@ class JobRun:
         self.holds_slot, self.is_noted, self.is_over = True, False, False
         self.heartbeat: Heartbeat | None = None
         self.thread = ""
+        self.lost_reason: str | None = None
         self._stop: Callable[[], object] | None = None
 
     def __str__(self) -> str:
         job = self.job
         return f"{job.workflow_execution_id} {job.step_id} run {job.run_id} attempt {job.attempt}"
+
+    @property
+    def log_fields(self) -> dict[str, str]:
+        """The structured log fields of a run."""
+        return {"execution": self.job.workflow_execution_id, "step": self.job.step_id}
 
     # ---- times
 
@@ -70,7 +83,9 @@ class JobRun:
     def noted_at(self) -> float:
         """When its start is noted in its record."""
         timeout_s = self.job.timeout_s
-        return self.began_at + min(STARTED_AFTER_S, STARTED_AFTER_S if timeout_s is None else timeout_s)
+        if timeout_s is not None and timeout_s < STARTED_AFTER_S:
+            return self.began_at + timeout_s
+        return self.began_at + STARTED_AFTER_S
 
     @property
     def check_at(self) -> float:
@@ -129,7 +144,7 @@ class PoolCall(JobCall):
     def watch(self, heartbeat: Heartbeat | None) -> AbstractContextManager[Any]:
         if self.heartbeat_s is not None:
             self.run.heartbeat = heartbeat
-        return super().watch(heartbeat)
+        return _NO_CONTEXT
 
     def await_result(self, returned: Any) -> Any:
         if not isinstance(returned, CoroutineType):

@@ -17,6 +17,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 
@@ -35,11 +36,11 @@ from orchestrator.application.records.events import Moment, ResultEvent, StepEve
 from orchestrator.application.records.record import WorkflowRecord, find_due_timers
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.results import as_results
-from orchestrator.invocation.invoke import invoke
+from orchestrator.invocation.invoke import Result, invoke
 from orchestrator.local.driver import EventsOfRecord, ExecutionDriver, due_timer_events
 from orchestrator.local.job_call import CallEnvironment
 from orchestrator.local.job_pool import JobPool
-from orchestrator.local.job_run import JobRun, PoolCall
+from orchestrator.local.job_run import JobRun, PoolCall, ProcessDied
 from orchestrator.local.threads import run_in_thread
 
 logger = logging.getLogger(__name__)
@@ -72,7 +73,8 @@ class RunLoop:
         self._pool = JobPool(environment, self._leased, backend.threads, self._is_wanted)
         self._is_serial = backend.threads == 1
         self._context = copy_context()
-        self._lock, self._wake = threading.Lock(), threading.Event()
+        self._lock, self._wake = threading.Lock(), threading.Lock()
+        self._wake.acquire()
         self._decision: Decision = Pending()
         self._error: BaseException | None = None
         self._is_closed = False
@@ -104,11 +106,15 @@ class RunLoop:
     def _wait(self) -> None:
         pause_s = self._pass_at - time.monotonic()
         if self._pool.runs:
-            self._wake.wait(pause_s)
-        elif pause_s > 0 and not self._wake.is_set():
+            self._wake.acquire(timeout=max(pause_s, 0.0))
+        elif not self._wake.acquire(blocking=False) and pause_s > 0:
             time.sleep(pause_s)  # nothing runs here that could end
             self._poll_at = 0.0
-        self._wake.clear()
+
+    def _wake_up(self) -> None:
+        """Wake the calling thread. Under the lock, so that only one thread does it."""
+        if self._wake.locked():
+            self._wake.release()
 
     @property
     def _has_ended(self) -> bool:
@@ -153,12 +159,12 @@ class RunLoop:
 
     def _next_timer_at(self, now: float, weids: Iterable[str]) -> float:
         """When the next timer of a record is due. With one thread, while a step runs: its next deadline."""
-        only = _DEADLINES if self._is_serial and self._pool.runs else None
         timer_at = _NEVER
         for weid in weids:
             record = self._driver.records.get(weid)
             if record is None or (record.deadline_ms is None and not record.readiness.timed):
                 continue
+            only = _DEADLINES if self._is_serial and self._pool.runs else None
             timers = find_due_timers(record, _ALL_TIMES)
             times = [one.due_ms for one in timers if only is None or one.kind in only]
             if times:
@@ -168,8 +174,10 @@ class RunLoop:
     def _check_runs(self, now: float) -> None:
         """Note long runs in their records, and give up those that hang."""
         for run in list(self._pool.runs):
-            if now >= run.silent_at:
-                self._report_silence(run)
+            if run.lost_reason is not None:
+                self._report_lost(run, run.lost_reason)
+            elif now >= run.silent_at:
+                self._report_lost(run, f"its executor sent no heartbeat for {run.job.heartbeat_s:g} s")
             elif now >= run.overdue_at:
                 self._pool.stop(run)
             elif not run.is_noted and now >= run.noted_at:
@@ -189,26 +197,14 @@ class RunLoop:
         event = run.started_event(self._environment.worker)
         moment = Moment(run.started_ms, self._backend.nonce(), "run")
         run.is_noted = True
-        try:
-            self._driver.commit(
-                run.job.workflow_execution_id, lambda record: on_step_result(record, event, moment)
-            )
-        except KeyError:
-            pass  # its execution was deleted
-
-    def _report_silence(self, run: JobRun) -> None:
-        reason = f"its executor sent no heartbeat for {run.job.heartbeat_s:g} s"
-        logger.warning(
-            "%s: %s",
-            run,
-            reason,
-            extra={"execution": run.job.workflow_execution_id, "step": run.job.step_id},
-        )
-        self._report_lost(run, reason)
+        weid = run.job.workflow_execution_id
+        with suppress(KeyError):  # its execution was deleted
+            self._driver.commit(weid, lambda record: on_step_result(record, event, moment))
 
     def _report_lost(self, run: JobRun, reason: str) -> None:
         """Dispatch the job of a run again, as after the death of a worker, and give the run up."""
         event, weid = run.lost_event(reason), run.job.workflow_execution_id
+        logger.warning("%s: %s", run, reason, extra=run.log_fields)
         self._pool.stop(run)
         if weid == self._weid:
             self._advance(lambda _: [event])
@@ -331,8 +327,8 @@ class RunLoop:
 
     def _start_all(self) -> None:
         for run in self._pool.take():
-            self._renew_leases()
             self._start(run)
+        self._renew_leases()
 
     def _start(self, run: JobRun) -> None:
         context = self._context.copy()
@@ -345,8 +341,11 @@ class RunLoop:
             run.thread = thread
             try:
                 call = PoolCall(self._environment, run, self._on_coroutine)
-                outcome = self._context.copy().run(invoke, call)
+                outcome = self._context.copy().run(_invoke, call)
                 result = self._environment.make_result(run.job, run.started_ms, outcome)
+            except ProcessDied as error:
+                self._on_death(run, f"the process of its executor ended ({error})")
+                return
             except BaseException as error:  # not a result: it ends run()
                 self._fail(run, error)
                 return
@@ -364,7 +363,7 @@ class RunLoop:
                 return self._go_on(run.job.workflow_execution_id)
             except BaseException as error:
                 self._error = error
-                self._wake.set()
+                self._wake_up()
                 return None
 
     def _go_on(self, weid: str) -> JobRun | None:
@@ -372,27 +371,31 @@ class RunLoop:
         first, for a short time: results that are applied together cost one commit."""
         self._finished[weid] = None
         runs: list[JobRun] = []
-        if self._is_serial or time.monotonic() < self._applied_at + BATCH_S:
+        if self._pool.may_have_jobs and (self._is_serial or time.monotonic() < self._applied_at + BATCH_S):
             runs = self._pool.take()
         if not runs:
             if self._is_serial:
                 self._apply_all()
             else:
                 self._apply_finished()
-            runs = [] if self._has_ended else self._pool.take()
-        if runs:
-            self._renew_leases()
+            if self._has_ended:
+                self._wake_up()
+                return None
+            runs = self._pool.take()
+        self._renew_leases()
         for one in runs[1:]:
             self._start(one)
-        if self._needs_calling_thread(weid, runs):
-            self._wake.set()
-        return runs[0] if runs else None
+        own = runs[0] if runs else None
+        if self._needs_calling_thread(weid, own):
+            self._wake_up()
+        return own
 
-    def _needs_calling_thread(self, weid: str, runs: list[JobRun]) -> bool:
+    def _needs_calling_thread(self, weid: str, run: JobRun | None) -> bool:
         """Whether the calling thread has something to do before it would wake up by itself."""
-        if self._has_ended or not self._pool.runs or any(run.noted_at < self._pass_at for run in runs):
+        if not self._pool.runs or (run is not None and run.noted_at < self._pass_at):
             return True
-        return self._next_timer_at(time.monotonic(), (self._weid, weid)) < self._pass_at
+        weids = (weid,) if weid == self._weid else (self._weid, weid)
+        return self._next_timer_at(time.monotonic(), weids) < self._pass_at
 
     def _fail(self, run: JobRun, error: BaseException) -> None:
         """An executor raised what is not a result, such as KeyboardInterrupt: run() raises it."""
@@ -401,7 +404,14 @@ class RunLoop:
                 return
             self._pool.return_run(run)
             self._error = self._error or error
-            self._wake.set()
+            self._wake_up()
+
+    def _on_death(self, run: JobRun, reason: str) -> None:
+        """A child process has ended without a result: its job is lost, and dispatched again."""
+        with self._lock:
+            if not run.is_over and not self._is_closed:
+                run.lost_reason, run.thread = reason, ""  # the thread is free again
+                self._wake_up()
 
     def _on_coroutine(self, run: JobRun) -> None:
         """An executor is `async def`: let another job run meanwhile, unless there is one thread."""
@@ -417,9 +427,10 @@ class RunLoop:
 
     def _renew_leases(self) -> None:
         """Renew the leases of the runs, in a thread, until there are none."""
-        if self._leased is not None and not self._is_renewing:
-            self._is_renewing = True
-            run_in_thread(partial(self._renew_until_done, self._leased.lease_s / 4))
+        if self._leased is None or self._is_renewing or not self._pool.runs:
+            return
+        self._is_renewing = True
+        run_in_thread(partial(self._renew_until_done, self._leased.lease_s / 4))
 
     def _renew_until_done(self, interval_s: float) -> None:
         while True:
@@ -433,6 +444,14 @@ class RunLoop:
                 self._pool.renew_leases(runs)
             except Exception as error:  # the next renewal may succeed
                 logger.warning("cannot renew the leases of %d steps: %s", len(runs), error)
+
+
+def _invoke(call: PoolCall) -> Result:
+    if call.job.isolation == "thread":
+        return invoke(call)
+    from orchestrator.local.isolated_process import call_isolated  # few programs need it
+
+    return call_isolated(call)
 
 
 def _waits_for(record: WorkflowRecord, job: DispatchJob) -> bool:
