@@ -51,7 +51,8 @@ def call_isolated(call: PoolCall) -> Result:
     if failure is not None:
         return None, failure
     job = replace(call.job, inputs=inputs)
-    request = Request(module, name, leading, job, call.started_ms, call.settings)
+    settings = replace(call.settings, environment=dict(call.settings.environment))
+    request = Request(module, name, leading, job, call.started_ms, settings)
     text, failure = _ask(request, call)
     if text is not None and len(text.encode()) > call.max_output_bytes:
         return call.offload(text)
@@ -79,6 +80,9 @@ def _ask(request: Request, call: PoolCall) -> Result:
         result = child.ask(request, lambda kind, text: _on_message(call, kind, text))
     except (EOFError, OSError):
         raise ProcessDied(child.end()) from None
+    except BaseException:
+        child.end()
+        raise
     finally:
         call.after_call()
     _keep_idle(child)

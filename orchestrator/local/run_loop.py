@@ -90,8 +90,11 @@ class RunLoop:
             with self._lock:
                 self._driver.take_over()
                 self._advance(self._driver.find_lost_and_due)
-                self._deliver_events()
                 self._lost_at = self._next_lost_check()
+                if not self._is_serial:
+                    self._deliver_events()
+                if not self._start_all():
+                    self._poll_at = 0.0
             while not self._pass():
                 self._wait()
             with self._lock:
@@ -135,7 +138,8 @@ class RunLoop:
                 if self._is_serial and self._pool.runs:
                     self._apply_deadlines()
                 elif now >= min(self._poll_at, self._next_timer_at(now, self._open_executions())):
-                    self._apply_all()
+                    for run in self._apply_until_runnable():
+                        self._start(run)
                 self._stop_unwanted()
             if self._has_ended:
                 return True
@@ -278,13 +282,24 @@ class RunLoop:
 
     # ---- decisions, under the lock
 
-    def _apply_all(self) -> None:
-        """Apply the results, timers and events of all driven executions."""
+    def _apply_until_runnable(self) -> list[JobRun]:
+        """Apply everything, until a job can run or nothing more happens; returns what can run."""
+        while True:
+            is_handled = self._apply_all()
+            if self._has_ended:
+                return []
+            runs = self._pool.take()
+            if runs or not is_handled:
+                return runs
+            self._pause_s = FIRST_PAUSE_S
+
+    def _apply_all(self) -> bool:
+        """Apply the results, timers and events of all driven executions; False if there were none."""
         self._note_applied()
         results = self._backend.results(self._weid)
-        if self._driver.run_once() or results:
-            self._pause_s = FIRST_PAUSE_S
+        handled = self._driver.run_once()
         self._apply_results(results)
+        return bool(handled or results)
 
     def _apply_finished(self) -> None:
         """Apply the results that came in here, and what follows from them for other executions."""
@@ -325,10 +340,13 @@ class RunLoop:
 
     # ---- runs
 
-    def _start_all(self) -> None:
-        for run in self._pool.take():
+    def _start_all(self) -> bool:
+        """Start every job that can run; False if there was none."""
+        runs = self._pool.take()
+        for run in runs:
             self._start(run)
         self._renew_leases()
+        return bool(runs)
 
     def _start(self, run: JobRun) -> None:
         context = self._context.copy()
@@ -373,15 +391,14 @@ class RunLoop:
         runs: list[JobRun] = []
         if self._pool.may_have_jobs and (self._is_serial or time.monotonic() < self._applied_at + BATCH_S):
             runs = self._pool.take()
-        if not runs:
-            if self._is_serial:
-                self._apply_all()
-            else:
-                self._apply_finished()
-            if self._has_ended:
-                self._wake_up()
-                return None
-            runs = self._pool.take()
+        if not runs and self._is_serial:
+            runs = self._apply_until_runnable()
+        elif not runs:
+            self._apply_finished()
+            runs = [] if self._has_ended else self._pool.take()
+        if self._has_ended:
+            self._wake_up()
+            return None
         self._renew_leases()
         for one in runs[1:]:
             self._start(one)

@@ -16,9 +16,9 @@ from orchestrator import Backend, Complete, Failed, Workflow
 from orchestrator.backend import InMemoryStore, InProcessRunner, SqliteRunner, SqliteStore
 from orchestrator.local.worker import InProcessWorker
 from worlds.documents import document, step
+from worlds.waiting import PATIENCE_S
 
 Json = dict[str, Any]
-PATIENCE_S = 60.0
 
 
 def meet(count: int) -> Any:
@@ -55,7 +55,7 @@ def test_independent_steps_on_sqlite_run_at_once(tmp_path: Path) -> None:
 
 
 def test_items_of_a_map_run_at_once() -> None:
-    spec = document({"id": "m", "fn": "meet", "map": {"items": [1, 2, 3, 4]}})
+    spec = document({"id": "m", "fn": "meet", "map": {"over": [1, 2, 3, 4]}})
 
     assert isinstance(run(spec, {"meet": meet(4)}), Complete)
 
@@ -149,9 +149,9 @@ ORDERED = document(
     step("c"),
     step("d", "a"),
     step("e", "b"),
-    {"id": "m", "fn": "m", "map": {"items": [1, 2, 3], "max_parallel": 2}},
+    {"id": "m", "fn": "m", "map": {"over": [1, 2, 3], "max_parallel": 2}},
     {"id": "kid", "workflow": {"steps": [step("k1"), step("k2", "k1")]}},
-    step("f", "kid", "m"),
+    {**step("f"), "depends_on": ["kid", "m"]},
 )
 
 
