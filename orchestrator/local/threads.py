@@ -1,6 +1,6 @@
 """Daemon threads of this process that are used again: an idle one waits a while for the next function.
 
-An abandoned thread is simply never idle again: whoever needs a thread gets another one.
+A thread whose function hangs is never idle again; the next function gets another thread.
 """
 
 from __future__ import annotations
