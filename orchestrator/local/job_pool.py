@@ -81,7 +81,8 @@ class JobPool:
 
     def finish(self, run: JobRun, result: ResultEvent) -> None:
         self._runner.submit(result)
-        self._forget(run)
+        del self.runs[run]
+        self._busy -= run.holds_slot
 
     def stop(self, run: JobRun) -> None:
         """Give a run up whose result is no longer needed. Its thread is replaced if its function goes on."""

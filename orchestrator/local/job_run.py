@@ -110,12 +110,16 @@ class JobRun:
     def can_stop(self) -> bool:
         return self._stop is not None
 
-    def on_stop(self, stop: Callable[[], object] | None) -> None:
+    def on_stop(self, stop: Callable[[], object]) -> None:
         """Set how to stop it: by cancelling a coroutine, or by killing a process. A function cannot be
         stopped."""
         self._stop = stop
-        if stop is not None and self.is_over:
+        if self.is_over:
             stop()
+
+    def finish_call(self) -> None:
+        """Its executor has ended: there is nothing to stop or to watch any more."""
+        self.heartbeat = self._stop = None
 
     def give_up(self) -> bool:
         """Stop it if that is possible, and drop its result; False if its function goes on."""
@@ -153,5 +157,4 @@ class PoolCall(JobCall):
         return await_in_loop(returned, self.run.on_stop)
 
     def after_call(self) -> None:
-        self.run.heartbeat = None
-        self.run.on_stop(None)
+        self.run.finish_call()

@@ -359,7 +359,8 @@ class RunLoop:
             run.thread = thread
             try:
                 call = PoolCall(self._environment, run, self._on_coroutine)
-                outcome = self._context.copy().run(_invoke, call)
+                call_executor = invoke if run.job.isolation == "thread" else _invoke_isolated
+                outcome = self._context.copy().run(call_executor, call)
                 result = self._environment.make_result(run.job, run.started_ms, outcome)
             except ProcessDied as error:
                 self._on_death(run, f"the process of its executor ended ({error})")
@@ -396,20 +397,22 @@ class RunLoop:
         elif not runs:
             self._apply_finished()
             runs = [] if self._has_ended else self._pool.take()
-        if self._has_ended:
-            self._wake_up()
+        if not runs:
+            if self._has_ended or self._needs_calling_thread(weid):
+                self._wake_up()
             return None
-        self._renew_leases()
-        for one in runs[1:]:
+        if self._leased is not None:
+            self._renew_leases()
+        own, *others = runs
+        for one in others:
             self._start(one)
-        own = runs[0] if runs else None
-        if self._needs_calling_thread(weid, own):
+        if own.noted_at < self._pass_at or self._needs_calling_thread(weid):
             self._wake_up()
         return own
 
-    def _needs_calling_thread(self, weid: str, run: JobRun | None) -> bool:
+    def _needs_calling_thread(self, weid: str) -> bool:
         """Whether the calling thread has something to do before it would wake up by itself."""
-        if not self._pool.runs or (run is not None and run.noted_at < self._pass_at):
+        if not self._pool.runs:
             return True
         weids = (weid,) if weid == self._weid else (self._weid, weid)
         return self._next_timer_at(time.monotonic(), weids) < self._pass_at
@@ -463,9 +466,7 @@ class RunLoop:
                 logger.warning("cannot renew the leases of %d steps: %s", len(runs), error)
 
 
-def _invoke(call: PoolCall) -> Result:
-    if call.job.isolation == "thread":
-        return invoke(call)
+def _invoke_isolated(call: PoolCall) -> Result:
     from orchestrator.local.isolated_process import call_isolated  # few programs need it
 
     return call_isolated(call)
