@@ -12,6 +12,7 @@ OrchestratorError
 ├── BadConfiguration       the configuration of a source cannot be evaluated; the attempt fails
 ├── SecretUnavailable      the provider of the secrets failed; the attempt fails
 ├── RejectedByWorker       a worker rejects this, and would reject it again; the step fails without a retry
+│   ├── ExecutorNotImportable   a step with isolation: process has an executor that no process can import
 │   ├── SecretNotFound     a step refers to a secret that its worker does not have, or cannot read
 │   └── VariableRefused    a configuration reads a variable that its worker does not allow
 ├── NoRoute                no queue serves the tags of a step; the start is rejected
@@ -144,6 +145,14 @@ class SecretUnavailable(OrchestratorError):
 
 class RejectedByWorker(OrchestratorError):
     """A worker rejects a job, and would reject it again: the step fails without a retry."""
+
+
+class ExecutorNotImportable(RejectedByWorker):
+    def __init__(self, step: str, fn: str) -> None:
+        super().__init__(
+            f"step {step!r} has isolation: process, but another process cannot import its executor {fn!r} by"
+            " module and name: define it at the top level of a module that is not the main program"
+        )
 
 
 class SecretNotFound(RejectedByWorker):

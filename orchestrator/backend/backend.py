@@ -49,7 +49,6 @@ from orchestrator.backend.ports import (
     SharedStateStore,
     StepLogStore,
     Store,
-    Worker,
 )
 from orchestrator.backend.record_cache import RecordCache
 from orchestrator.backend.results import ResultPairs, as_result_runner
@@ -108,16 +107,17 @@ class Backend(RunfoxMethods):
         nonce: Callable[[], str] = identifiers.random_nonce,
         payloads: PayloadStore | None = None,
         settings: Settings | None = None,
+        threads: int = 4,
     ) -> None:
         """Without arguments everything is in memory.
 
-        `executor` runs the steps when Workflow.run() is called without a worker: a function for all names,
-        a mapping of names to functions, or one or several names of modules. Without it, workers elsewhere run
-        the steps. For names that a mapping or a module lacks, the built-in executors and those of installed
-        packages are used. `poll_interval` is the longest pause between two queries for results, in seconds.
-        `payloads` keeps large values; by default the store's own payload store does. `settings` are read from
-        the environment by default. `on_status` is called with a StatusChange for each step that changed its
-        status, after the commit.
+        `executor` runs the steps when Workflow.run() is called without a worker, up to `threads` of them at
+        once: a function for all names, a mapping of names to functions, or one or several names of modules.
+        For names that a mapping or a module lacks, the built-in executors and those of installed packages are
+        used. Without `executor`, workers elsewhere run the steps. `poll_interval` is the longest pause
+        between two queries for results, in seconds. `payloads` keeps large values; by default the store's own
+        payload store does. `settings` are read from the environment by default. `on_status` is called with a
+        StatusChange for each step that changed its status, after the commit.
         """
         self.store = ensure_commit(store if store is not None else InMemoryStore())
         if not isinstance(self.store, SharedStateStore):
@@ -125,10 +125,14 @@ class Backend(RunfoxMethods):
         self.shared_state = self.store.shared_state
         self.payloads = payloads or find_payloads(self.store) or MemoryPayloads()
         self.runner = as_result_runner(runner if runner is not None else InProcessRunner())
+        self.leased_runner = self.runner if isinstance(self.runner, LeasedRunner) else None
         if isinstance(self.runner, InProcessRunner) and self.runner.payloads is None:
             self.runner.payloads = self.payloads
+        if threads < 1:
+            raise ValueError(f"threads must be 1 or more, not {threads}")
         self.executor = None if executor is None else resolve_executors(executor)
-        self.worker: Worker | None = None  # Workflow.run() sets it
+        self.threads = threads
+        self.call_environment: Any = None  # Workflow.run() sets it
         self.settings = settings if settings is not None else Settings.from_environment()
         self.poll_interval, self.clock, self.nonce = poll_interval, clock, nonce
         self._on_state_change = on_state_change
@@ -391,8 +395,8 @@ class Backend(RunfoxMethods):
     def acknowledge(self, results: Sequence[ResultEvent]) -> None:
         """Delete results of results() that are applied or dropped, after the commit. Does nothing if the
         runner returns each result once."""
-        if results and isinstance(self.runner, LeasedRunner):
-            self.runner.acknowledge(results)
+        if results and self.leased_runner is not None:
+            self.leased_runner.acknowledge(results)
 
     def list_pending_jobs(self) -> list[DispatchJob]:
         return self.runner.list_pending_jobs()
@@ -421,8 +425,9 @@ class Backend(RunfoxMethods):
         if held_tokens is None:
             return []
         before, reason = self._began_at, "its process ended before its result was written"
-        if isinstance(self.runner, LeasedRunner):
-            before, reason = iso(self.clock() - round(self.runner.lease_s * 1000)), "its lease has expired"
+        if self.leased_runner is not None:
+            lease_ms = round(self.leased_runner.lease_s * 1000)
+            before, reason = iso(self.clock() - lease_ms), "its lease has expired"
         return [
             LostEvent(record.workflow_execution_id, step_id, step.run_id, step.attempt, step.token, reason)
             for step_id, step in record.units()

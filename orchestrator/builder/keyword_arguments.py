@@ -16,6 +16,7 @@ from orchestrator.application.spec.model import (
     CatchUp,
     FinishStatus,
     InputType,
+    Isolation,
     KvScope,
     OnError,
     OnMax,
@@ -110,6 +111,7 @@ class Defaults(TypedDict, total=False):
     queue: str
     priority: Priority
     skip_output_mapping: bool
+    isolation: Isolation
 
 
 class Runner(TypedDict, total=False):
@@ -184,6 +186,7 @@ class JobKeys(WorkKeys, total=False):
     """Keys of steps with an executor."""
 
     heartbeat: Duration
+    isolation: Isolation
 
 
 class WorkflowKeys(TypedDict, total=False):

@@ -33,7 +33,7 @@ from orchestrator.application.spec.validation import check_inputs
 from orchestrator.application.values.unit_id import WEBHOOK_UNIT
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.conflicts import ExecutionIdConflict, resolve_conflict
-from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef, LeasedRunner
+from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
 from orchestrator.backend.results import as_results
 
 MAX_TRIES = 100
@@ -48,7 +48,7 @@ class ExecutionDriver:
     """Drives some executions and the children that it has found of them.
 
     `children` are those that have not ended. `pending_webhooks` are those that have ended, but whose webhook
-    is not delivered yet.
+    is not delivered yet. `records` are the driven executions as of their last commit here.
     """
 
     def __init__(self, backend: Backend, *driven: str) -> None:
@@ -57,6 +57,10 @@ class ExecutionDriver:
         self.children: dict[str, None] = {}
         self.pending_webhooks: dict[str, None] = {}
         self._next_sweep_ms = 0
+        self.records: dict[str, WorkflowRecord] = {}
+
+    def drives(self, weid: str) -> bool:
+        return weid in self._members
 
     def commit(self, weid: str, decide_upon: DecideFunction[_R], ref: EventRef | None = None) -> _R | None:
         """Decide and commit, and repeat when another process committed first. `ref` is the event that this
@@ -68,6 +72,8 @@ class ExecutionDriver:
             [result] = self.backend.commit([Commit(record, changes, events=events, pending_refs=events)])
             if result is Committed.YES:
                 self._dispatch_webhook(record, changes)
+                if weid in self._members:
+                    self.records[weid] = record
                 return decision
             if result is Committed.GONE:
                 return None
@@ -111,7 +117,7 @@ class ExecutionDriver:
         """Deliver events, and advance the children and webhooks; returns the number of events handled."""
         handled = self.deliver_events()
         for one in [*self.children, *self.pending_webhooks]:
-            handled += self._advance(one)
+            handled += self.advance(one)
         return handled
 
     def deliver_events(self) -> int:
@@ -216,7 +222,7 @@ class ExecutionDriver:
         rejection = reject_child(parent, reason)
         self.decide(rejection.workflow_execution_id, lambda _: [rejection], delivery.ref)
 
-    def _advance(self, child: str) -> int:
+    def advance(self, child: str) -> int:
         """Apply the results and the due timers of an execution; returns their number."""
         results = self.backend.results(child)
         due: list[StepEvent] = []
@@ -232,8 +238,8 @@ class ExecutionDriver:
 
     def is_sweep_due(self) -> bool:
         """Whether leases must be checked again, and children looked for that another process has started."""
-        runner, now_ms = self.backend.runner, self.backend.clock()
-        if not isinstance(runner, LeasedRunner) or now_ms < self._next_sweep_ms:
+        runner, now_ms = self.backend.leased_runner, self.backend.clock()
+        if runner is None or now_ms < self._next_sweep_ms:
             return False
         self._next_sweep_ms = now_ms + round(runner.lease_s * 1000 / SWEEPS_PER_LEASE)
         return True

@@ -28,13 +28,9 @@ from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.explain.run_status import RunStatus, make_run_status
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.decisions import (
-    Cancelled,
-    Complete,
     Decision,
     Dispatch,
-    Failed,
     FinalDecision,
-    Halt,
     Pending,
     replace_outcome,
 )
@@ -44,14 +40,14 @@ from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_log import LogLine
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.copies import isolate_decision, to_plain_json
-from orchestrator.backend.ports import Worker
+from orchestrator.backend.ports import StepLogStore, Worker
 from orchestrator.backend.results import as_results, make_result
 from orchestrator.local.driver import ExecutionDriver, due_timer_events
-from orchestrator.local.worker import InProcessWorker
+from orchestrator.local.job_call import CallEnvironment
+from orchestrator.local.run_loop import FINAL, RunLoop
 
 FIRST_PAUSE_S = 0.001
 
-_FINAL = (Complete, Halt, Failed, Cancelled)
 _R = TypeVar("_R")
 
 
@@ -78,19 +74,30 @@ class Workflow:
     # ---- running
 
     def run(self, worker: Worker | None = None) -> FinalDecision:
-        """Run the execution and its children to their end, with a worker in this process or with workers
-        elsewhere. The default worker calls the backend's executor, if it has one.
+        """Run the execution and its children to their end: with the backend's executor in threads of this
+        process, with a worker, or with workers elsewhere if there is neither.
 
         Steps that an earlier process left in progress are dispatched again. A cancelled child is waited for,
-        because it may have to compensate. A due webhook is attempted once, by the worker in this process; the
-        next run() makes its next attempt.
+        because it may have to compensate. A due webhook is attempted once, by this process; the next run()
+        makes its next attempt.
         """
-        worker = worker if worker is not None else self._default_worker()
+        environment = None if worker is not None else self._call_environment()
         driver = ExecutionDriver(self.backend, self.id)
+        if environment is None:
+            decision = self._run_serially(driver, worker)
+        else:
+            decision = RunLoop(
+                self.backend, self.id, environment, driver, partial(self._decide, driver=driver)
+            ).run()
+        ended = isolate_decision(decision)
+        return replace_outcome(cast(FinalDecision, ended), self.backend.load_payloads)
+
+    def _run_serially(self, driver: ExecutionDriver, worker: Worker | None) -> Decision:
+        """Run with a worker that runs all pending jobs when it is called, or with workers elsewhere."""
         driver.take_over()
         decision = self._decide(driver.find_lost_and_due, driver)
         pause_s = FIRST_PAUSE_S
-        while not isinstance(decision, _FINAL) or driver.children:
+        while not isinstance(decision, FINAL) or driver.children:
             results: list[ResultEvent] = []
             if isinstance(decision, Dispatch):
                 results += as_results(self.id, self.backend.dispatch(self.id, decision.jobs))
@@ -111,22 +118,22 @@ class Workflow:
             self.backend.acknowledge(found)
         driver.deliver_events()  # to the parent, or to the next waiter for a slot
         self._attempt_webhooks(driver, worker)
-        ended = isolate_decision(decision)
-        return replace_outcome(ended, self.backend.load_payloads)
+        return decision
 
-    def _default_worker(self) -> Worker | None:
-        """The worker of the backend's executor, built once for all executions."""
+    def _call_environment(self) -> CallEnvironment | None:
+        """What the calls of the backend's executor share, built once for all executions."""
         backend = self.backend
-        if backend.worker is None and backend.executor is not None:
-            backend.worker = InProcessWorker(
+        if backend.call_environment is None and backend.executor is not None:
+            backend.call_environment = CallEnvironment(
                 backend.runner,
                 backend.executor,
                 clock=backend.clock,
-                store=backend.store,
+                step_log_store=backend.store if isinstance(backend.store, StepLogStore) else None,
                 payloads=backend.payloads,
                 settings=backend.settings,
             )
-        return backend.worker
+        found: CallEnvironment | None = backend.call_environment
+        return found
 
     def _attempt_webhooks(self, driver: ExecutionDriver, worker: Worker | None) -> None:
         if driver.pending_webhooks and worker is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from orchestrator.local.threads import IDLE_S
 from scripts.benchmarks import coordinating, growth, in_memory, rig
 from scripts.benchmarks.documents import DIAMOND
 from scripts.benchmarks.measuring import Run, count_process
@@ -45,7 +47,7 @@ def measure() -> dict[str, dict[str, float]]:
             "commands": run.commands_each,
             "round_trips": run.round_trips_each,
         }
-    return costs | {"in_memory": _measure_in_memory()} | _trace_events()
+    return costs | {"in_memory": _measure_in_memory(), "4 threads": _measure_in_memory(4)} | _trace_events()
 
 
 @contextmanager
@@ -81,15 +83,17 @@ def _profile(record: Callable[[FrameType], object] = lambda frame: True) -> Iter
         if event == "call" and (entry := record(frame)) is not None:
             records.append(entry)
 
+    threading.setprofile(on_event)
     sys.setprofile(on_event)
     try:
         yield records
     finally:
         sys.setprofile(None)
+        threading.setprofile(None)
 
 
-def _measure_in_memory() -> dict[str, float]:
-    start = in_memory._ours()
+def _measure_in_memory(threads: int = 1) -> dict[str, float]:
+    start = in_memory._ours(threads)
 
     def run_diamonds(count: int) -> None:
         for n in range(count):
@@ -101,6 +105,7 @@ def _measure_in_memory() -> dict[str, float]:
     began = time.process_time()
     run_diamonds(SIZE)
     spent_s = time.process_time() - began
+    time.sleep(2 * IDLE_S)  # idle threads end: only new ones are profiled
     with _profile() as calls:
         run_diamonds(20)
     return {"us": 1e6 * spent_s / (4 * SIZE), "calls": len(calls) / 80}

@@ -36,7 +36,7 @@ def in_memory(diamonds: int) -> list[Run]:
     """Measure diamonds with this project and with runfox if it is installed, and chains with this project."""
     gc.collect()
     gc.freeze()  # so that garbage collection skips objects of other measurements
-    ways: dict[str, Start] = {"Workflow.run()": _ours()}
+    ways: dict[str, Start] = {"Workflow.run()": _ours(), "4 threads": _ours(threads=4)}
     if find_spec("runfox") is not None:
         ways["runfox"] = _runfox()
     runs = []
@@ -64,8 +64,9 @@ def _time(run: Run, cases: list[tuple[Start, Document, dict[str, Any], int]]) ->
     run.cpu_s = {"process": time.process_time() - cpu}
 
 
-def _ours() -> Start:
-    backend = Backend(FUNCTIONS)
+def _ours(threads: int = 1) -> Start:
+    """Steps this short are fastest with one thread."""
+    backend = Backend(FUNCTIONS, threads=threads)
     return lambda document, inputs: Workflow.from_dict(document, backend, inputs=inputs)
 
 

@@ -103,7 +103,7 @@ RULES = {
     INVOCATION: Rule(ours=frozenset({APPLICATION, SETTINGS}), never=DECIDES),
     BACKEND: rule(APPLICATION, INVOCATION, SETTINGS),
     "orchestrator.backend.sqlite": rule(APPLICATION, BACKEND),
-    LOCAL: rule(APPLICATION, INVOCATION, BACKEND, SETTINGS),
+    LOCAL: rule(APPLICATION, INVOCATION, BACKEND, SETTINGS, "orchestrator.processes"),
     COORDINATOR: rule(APPLICATION, BACKEND, "orchestrator.processes", never=frozenset({EXPLAIN, AUDIT})),
     REDIS_RQ: rule(APPLICATION, BACKEND, SETTINGS, libraries=DATA | {"hiredis", "redis", "rq"}),
     "orchestrator.redis_rq.lua": Rule(),

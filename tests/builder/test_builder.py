@@ -130,6 +130,7 @@ def everything() -> WorkflowBuilder:
             "queue": "slow",
             "priority": 2,
             "skip_output_mapping": True,
+            "isolation": "thread",
         },
         runner={"max_workers": 8, "on_error": "skip"},
         limits={"max_runs": 9, "max_lost": 1, "max_steps": 99, "max_depth": 3, "max_output_bytes": 9_999},
@@ -190,6 +191,7 @@ def everything() -> WorkflowBuilder:
         tags=["gpu"],
         concurrency={"key": "second", "limit": 2},
         heartbeat="30s",
+        isolation="process",
     )
     flow.step("get", source=api)
     flow.step("put", source=api.override({"method": "PUT"}))

@@ -158,7 +158,7 @@ def test_a_webhook_of_a_child_is_attempted_again_while_its_parent_runs() -> None
             raise ValueError("once more")
         return {}
 
-    backend = Backend({"a": slow, "webhook": hooks}, clock=clock)
+    backend = Backend({"a": slow, "webhook": hooks}, clock=clock, threads=1)
 
     Workflow.from_dict(spec, backend).run()
 

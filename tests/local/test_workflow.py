@@ -185,14 +185,14 @@ def test_one_round_of_the_loop_is_one_commit() -> None:
             return super().commit(commits)
 
     wide = {f"b{n}": {"depends_on": ["a"]} for n in range(50)}
-    start(document_of({"a": {}, **wide}), executor=increment, store=CountingStore()).run()
+    start(document_of({"a": {}, **wide}), executor=increment, store=CountingStore(), threads=1).run()
 
     assert CountingStore.commits == 4  # create; claim a; a and all b; the end
 
 
-def test_results_are_applied_in_the_order_of_dispatch() -> None:
+def test_with_one_thread_results_are_applied_in_the_order_of_dispatch() -> None:
     steps: dict[str, dict[str, Any]] = {name: {"input": {"by": name}} for name in "zam"}
-    workflow = start(document_of(steps), executor=lambda fn, inputs: {"last": inputs["by"]})
+    workflow = start(document_of(steps), executor=lambda fn, inputs: {"last": inputs["by"]}, threads=1)
 
     workflow.run()
 

@@ -39,6 +39,7 @@ def dispatch(draft: Draft, unit: str, inputs: dict[str, Any]) -> None:
             tags=spec.tags,
             secrets=spec.secrets,
             redact=draft.record.spec.redact,
+            isolation=spec.isolation,
             max_output_bytes=draft.record.spec.limits.max_output_bytes,
         )
     )

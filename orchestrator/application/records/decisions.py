@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from orchestrator.application.spec.model import Isolation
 from orchestrator.application.values.secret_refs import SecretPath
 from orchestrator.application.values.unit_id import split_unit
 
@@ -37,6 +38,7 @@ class DispatchJob:
     tags: tuple[str, ...] = ()
     secrets: tuple[SecretPath, ...] = ()
     redact: tuple[str, ...] = ()
+    isolation: Isolation = "thread"
 
     @property
     def op(self) -> str:

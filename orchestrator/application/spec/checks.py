@@ -37,12 +37,12 @@ def check_kind(raw: Mapping[str, Any], path: Path, report: Report) -> None:
                 report.add((*path, key), "unknown_key", message, hint)
 
 
-_JOB_KEYS = frozenset({"concurrency", "heartbeat", "loop", "map", "timeout"})
+_JOB_KEYS = frozenset({"concurrency", "heartbeat", "isolation", "loop", "map", "timeout"})
 FORBIDDEN_KEYS: dict[str, frozenset[str]] = {
     "wait": _JOB_KEYS,
     "delay": _JOB_KEYS,
     "switch": _JOB_KEYS,
-    "workflow": frozenset({"heartbeat", "loop", "map"}),
+    "workflow": frozenset({"heartbeat", "isolation", "loop", "map"}),
 }
 
 

@@ -25,6 +25,7 @@ DEFAULT_PRIORITY = 3
 InputType = Literal["string", "number", "integer", "boolean", "object", "array"]
 OnError = Literal["fail", "skip", "continue"]
 AttemptsOn = Literal["error", "any"]
+Isolation = Literal["thread", "process"]
 Action = Literal["halt", "complete", "retry", "fail", "skip", "set"]
 StepKind = Literal["task", "wait", "delay", "switch", "workflow"]
 KvScope = Literal["flow", "global", "flow_group"]
@@ -84,6 +85,7 @@ class Defaults:
     retry: RetrySpec | None = None
     priority: int = DEFAULT_PRIORITY
     skip_output_mapping: bool = False
+    isolation: Isolation = "thread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +233,7 @@ class StepSpec:
     source: dict[str, Any] | None = None
     has_own_priority: bool = False
     secrets: tuple[SecretPath, ...] = ()
+    isolation: Isolation = "thread"
 
     @property
     def has_branch_output(self) -> bool:
@@ -253,6 +256,7 @@ class StepSpec:
             priority=self.priority,
             has_own_priority=self.has_own_priority,
             secrets=compensate.secrets,
+            isolation=self.isolation,
         )
 
 

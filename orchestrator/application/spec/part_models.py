@@ -25,6 +25,7 @@ from orchestrator.application.spec.model import (
     FinishStatus,
     InputSpec,
     InputType,
+    Isolation,
     KvScope,
     Limits,
     LoopSpec,
@@ -173,6 +174,7 @@ class DefaultsModel(SpecModel):
     queue: f.Identifier = Field(DEFAULT_QUEUE, description="The queue of the jobs.")
     priority: f.Priority = Field(DEFAULT_PRIORITY, description="1 is the most urgent, 5 the least.")
     skip_output_mapping: bool = Field(False, description="Whether outputs are not merged into the state.")
+    isolation: Isolation = Field("thread", description="Where an executor runs in one process.")
 
     def to_spec(self) -> Defaults:
         return Defaults(
@@ -183,6 +185,7 @@ class DefaultsModel(SpecModel):
             retry=self.retry.to_spec() if self.retry else None,
             priority=self.priority,
             skip_output_mapping=self.skip_output_mapping,
+            isolation=self.isolation,
         )
 
 

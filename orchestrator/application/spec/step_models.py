@@ -17,6 +17,7 @@ from orchestrator.application.spec.model import (
     DEFAULT_TIMEOUT_S,
     ID_PATTERN,
     Defaults,
+    Isolation,
     StepKind,
     StepSpec,
 )
@@ -115,6 +116,7 @@ class PlainStepModel(SpecModel):
             "retry": defaults.retry,
             "priority": defaults.priority,
             "skip_output_mapping": defaults.skip_output_mapping,
+            "isolation": defaults.isolation,
         }
 
 
@@ -165,6 +167,9 @@ class StepModel(PlainStepModel):
     heartbeat: f.PositiveDuration | None = Field(
         None, description="The longest time between two heartbeats of its executor."
     )
+    isolation: Isolation = Field(
+        "thread", description="process: without Redis its executor runs in a process, which can be killed."
+    )
 
     @property
     def kind(self) -> StepKind:
@@ -182,6 +187,8 @@ class StepModel(PlainStepModel):
             attributes |= {"priority": self.priority, "has_own_priority": True}
         if "skip_output_mapping" in present:
             attributes["skip_output_mapping"] = self.skip_output_mapping
+        if "isolation" in present:
+            attributes["isolation"] = self.isolation
         if self.kind != "task" and "timeout" not in present:
             attributes["timeout_s"] = None
         return StepSpec(

@@ -200,7 +200,7 @@ def test_a_line_stands_between_the_dispatch_of_its_run_and_the_end_of_it() -> No
 
 
 def test_the_last_words_are_those_of_steps_that_run_or_did_not_get_on() -> None:
-    backend = Backend({"a": speak, "b": speak, "c": speak})
+    backend = Backend({"a": speak, "b": speak, "c": speak}, threads=1)
     document = "steps: [{op: a}, {op: b, max_attempts: 2, on_error: continue}, {op: c, depends_on: [b]}]"
     workflow = Workflow(backend.create(document), backend)
     workflow.run()

@@ -89,6 +89,7 @@ def test_null_counts_as_absent() -> None:
     optional = set(StepModel.key_names()) - {
         *("id", "op", "max_attempts", "attempts_on", "on_error", "queue", "timeout", "defer_ms", "priority"),
         "skip_output_mapping",
+        "isolation",
     }
 
     assert step(op="f", **dict.fromkeys(optional)) == step(op="f")
