@@ -264,7 +264,8 @@ class Backend(RunfoxMethods):
         """Take the cached record or load it, to decide upon it and commit it."""
         live = self._live.pop(workflow_execution_id)
         record = live if live is not None else self.store.load(workflow_execution_id)
-        self.load_shared_values([record])
+        if record.loaded.uses_shared_values:
+            self.load_shared_values([record])
         return record
 
     def checkout_many(

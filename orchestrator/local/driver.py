@@ -116,13 +116,17 @@ class ExecutionDriver:
     def run_once(self) -> int:
         """Deliver events, and advance the children and webhooks; returns the number of events handled."""
         handled = self.deliver_events()
-        for one in [*self.children, *self.pending_webhooks]:
-            handled += self.advance(one)
+        if self.children or self.pending_webhooks:
+            for one in [*self.children, *self.pending_webhooks]:
+                handled += self.advance(one)
         return handled
 
     def deliver_events(self) -> int:
         """Deliver the outgoing events of all executions; returns the number of events handled."""
-        return sum(self._deliver(delivery) for delivery in self.backend.shared_state.outgoing_events())
+        handled = 0
+        for delivery in self.backend.shared_state.outgoing_events():
+            handled += self._deliver(delivery)
+        return handled
 
     def _deliver(self, delivery: Delivery) -> bool:
         event = delivery.event
@@ -274,8 +278,14 @@ class ExecutionDriver:
                 self._add_children(child.workflow_execution_id)
 
 
+def has_timers(record: WorkflowRecord) -> bool:
+    return record.deadline_ms is not None or bool(record.readiness.timed)
+
+
 def due_timer_events(record: WorkflowRecord, at_ms: int) -> list[StepEvent]:
     """An event for each due timer of an execution."""
+    if not has_timers(record):
+        return []
     weid = record.workflow_execution_id
     return [
         TimerEvent(timer.kind, weid, timer.step_id, timer.token) for timer in find_due_timers(record, at_ms)

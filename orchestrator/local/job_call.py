@@ -31,6 +31,8 @@ from orchestrator.settings import Settings
 
 logger = logging.getLogger("orchestrator.local.worker")  # one logger name for all lines of a step
 
+_decode = json.JSONDecoder().raw_decode
+
 
 @dataclass(slots=True)
 class CallEnvironment:
@@ -55,7 +57,7 @@ class CallEnvironment:
         return ResultEvent(
             workflow_execution_id=job.workflow_execution_id,
             step_id=job.step_id,
-            output=None if text is None else json.loads(text),
+            output=None if text is None else _decode(text)[0],
             error=error,
             run_id=job.run_id,
             attempt=job.attempt,

@@ -41,6 +41,10 @@ class JobPool:
     # ---- beginning
 
     @property
+    def is_empty(self) -> bool:
+        return not self.runs and not self._queue
+
+    @property
     def may_have_jobs(self) -> bool:
         """Whether there may be jobs that were dispatched before the last results were applied."""
         return bool(self._queue) or self._leased is not None

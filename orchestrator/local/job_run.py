@@ -35,26 +35,16 @@ class JobRun:
     process has died.
     """
 
-    __slots__ = (
-        "_stop",
-        "began_at",
-        "heartbeat",
-        "holds_slot",
-        "is_noted",
-        "is_over",
-        "job",
-        "lost_reason",
-        "started_ms",
-        "thread",
-    )
+    holds_slot = True
+    is_noted = False
+    is_over = False
+    heartbeat: Heartbeat | None = None
+    thread = ""
+    lost_reason: str | None = None
+    _stop: Callable[[], object] | None = None
 
     def __init__(self, job: DispatchJob, started_ms: int) -> None:
         self.job, self.started_ms, self.began_at = job, started_ms, time.monotonic()
-        self.holds_slot, self.is_noted, self.is_over = True, False, False
-        self.heartbeat: Heartbeat | None = None
-        self.thread = ""
-        self.lost_reason: str | None = None
-        self._stop: Callable[[], object] | None = None
 
     def __str__(self) -> str:
         job = self.job

@@ -37,7 +37,13 @@ from orchestrator.application.records.record import WorkflowRecord, find_due_tim
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.results import as_results
 from orchestrator.invocation.invoke import Result, invoke
-from orchestrator.local.driver import EventsOfRecord, ExecutionDriver, due_timer_events
+from orchestrator.local.driver import (
+    DecideFunction,
+    EventsOfRecord,
+    ExecutionDriver,
+    due_timer_events,
+    has_timers,
+)
 from orchestrator.local.job_call import CallEnvironment
 from orchestrator.local.job_pool import JobPool
 from orchestrator.local.job_run import JobRun, PoolCall, ProcessDied
@@ -64,11 +70,11 @@ class RunLoop:
         weid: str,
         environment: CallEnvironment,
         driver: ExecutionDriver,
-        decide: Callable[[EventsOfRecord], Decision],
+        decider: Callable[[EventsOfRecord], DecideFunction[Decision]],
     ) -> None:
-        """`decide` decides upon the execution and commits."""
+        """`decider` makes the function that applies events to the record of the execution and advances it."""
         self._backend, self._weid, self._environment = backend, weid, environment
-        self._driver, self._decide = driver, decide
+        self._driver, self._decider = driver, decider
         self._leased = backend.leased_runner
         self._pool = JobPool(environment, self._leased, backend.threads, self._is_wanted)
         self._is_serial = backend.threads == 1
@@ -76,6 +82,7 @@ class RunLoop:
         self._lock, self._wake = threading.Lock(), threading.Lock()
         self._wake.acquire()
         self._decision: Decision = Pending()
+        self._is_final = False
         self._error: BaseException | None = None
         self._is_closed = False
         self._pass_at = self._poll_at = self._lost_at = _NEVER
@@ -93,10 +100,13 @@ class RunLoop:
                 self._lost_at = self._next_lost_check()
                 if not self._is_serial:
                     self._deliver_events()
-                if not self._start_all():
-                    self._poll_at = 0.0
-            while not self._pass():
-                self._wait()
+                runs: list[JobRun] | None = self._take()
+                self._plan()
+                if not runs:
+                    self._poll_at, runs = 0.0, None
+            while runs is not None or (runs := self._pass()) is not None:
+                self._start_and_wait(runs)
+                runs = None
             with self._lock:
                 self._driver.deliver_events()  # to the parent, or to the next waiter for a slot
             self._attempt_webhooks()
@@ -106,7 +116,11 @@ class RunLoop:
         self._close()
         return self._decision
 
-    def _wait(self) -> None:
+    def _start_and_wait(self, runs: Iterable[JobRun]) -> None:
+        """Start threads, and wait until something is due. Nothing comes between, because a new thread needs
+        the lock of the interpreter."""
+        for run in runs:
+            self._start(run)
         pause_s = self._pass_at - time.monotonic()
         if self._pool.runs:
             self._wake.acquire(timeout=max(pause_s, 0.0))
@@ -121,15 +135,16 @@ class RunLoop:
 
     @property
     def _has_ended(self) -> bool:
-        return isinstance(self._decision, FINAL) and not self._driver.children
+        return self._is_final and not self._driver.children
 
     # ---- in the calling thread
 
-    def _pass(self) -> bool:
-        """Apply what is due and start what can run; returns whether everything has ended."""
+    def _pass(self) -> list[JobRun] | None:
+        """Apply what is due; returns what can run now, or None if everything has ended."""
         with self._lock:
             if self._error is not None:
                 raise self._error
+            runs: list[JobRun] = []
             if not self._has_ended:
                 now = time.monotonic()
                 self._check_runs(now)
@@ -138,14 +153,13 @@ class RunLoop:
                 if self._is_serial and self._pool.runs:
                     self._apply_deadlines()
                 elif now >= min(self._poll_at, self._next_timer_at(now, self._open_executions())):
-                    for run in self._apply_until_runnable():
-                        self._start(run)
+                    runs = self._apply_until_runnable()
                 self._stop_unwanted()
             if self._has_ended:
-                return True
-            self._start_all()
+                return None
+            runs += self._take()
             self._plan()
-            return False
+            return runs
 
     def _plan(self) -> None:
         """Set when something is due, or when another process may have written something."""
@@ -153,9 +167,9 @@ class RunLoop:
         if not self._pool.runs:
             self._poll_at = min(self._poll_at, now + self._pause_s)
             self._pause_s = min(2 * self._pause_s, self._backend.poll_interval)
-        checks = (run.check_at for run in self._pool.runs)
-        timer_at = self._next_timer_at(now, self._open_executions())
-        due_at = min(self._poll_at, self._lost_at, timer_at, *checks)
+        due_at = min(self._poll_at, self._lost_at, self._next_timer_at(now, self._open_executions()))
+        for run in self._pool.runs:
+            due_at = min(due_at, run.check_at)
         self._pass_at = max(due_at, now + MIN_PAUSE_S)
 
     def _open_executions(self) -> Iterable[str]:
@@ -166,7 +180,7 @@ class RunLoop:
         timer_at = _NEVER
         for weid in weids:
             record = self._driver.records.get(weid)
-            if record is None or (record.deadline_ms is None and not record.readiness.timed):
+            if record is None or not has_timers(record):
                 continue
             only = _DEADLINES if self._is_serial and self._pool.runs else None
             timers = find_due_timers(record, _ALL_TIMES)
@@ -261,16 +275,18 @@ class RunLoop:
                 if self._error is not None:
                     raise self._error
                 self._check_runs(time.monotonic())
-                self._start_all()
+                runs = self._take()
                 if not any(run.job.workflow_execution_id in pending for run in self._pool.runs):
                     break
                 self._plan()
-            self._wait()
+            self._start_and_wait(runs)
         with self._lock:
             self._driver.run_once()
 
     def _close(self, returns_jobs: bool = False) -> None:
         """Stop the runs of the driven executions, or make their jobs pending again. Others go on."""
+        if self._pool.is_empty:
+            return
         with self._lock:
             self._is_closed = True
             for run in list(self._pool.runs):
@@ -288,7 +304,7 @@ class RunLoop:
             is_handled = self._apply_all()
             if self._has_ended:
                 return []
-            runs = self._pool.take()
+            runs = self._take()
             if runs or not is_handled:
                 return runs
             self._pause_s = FIRST_PAUSE_S
@@ -330,23 +346,25 @@ class RunLoop:
 
     def _advance(self, events_for: EventsOfRecord) -> None:
         """Decide upon the execution, and dispatch its jobs."""
-        decision = self._decide(events_for)
-        while isinstance(decision, Dispatch):
-            results = as_results(self._weid, self._backend.dispatch(self._weid, decision.jobs))
-            if not results:
+        while True:
+            decision = self._driver.commit(self._weid, self._decider(events_for))
+            if not isinstance(decision, Dispatch):
                 break
-            decision = self._decide(partial(self._with_due, results))
-        self._decision = decision
+            pairs = self._backend.dispatch(self._weid, decision.jobs)
+            if not pairs:
+                break
+            events_for = partial(self._with_due, as_results(self._weid, pairs))
+        assert decision is not None, "without an event to acknowledge, a commit is not obsolete"
+        self._decision, self._is_final = decision, isinstance(decision, FINAL)
 
     # ---- runs
 
-    def _start_all(self) -> bool:
-        """Start every job that can run; False if there was none."""
+    def _take(self) -> list[JobRun]:
+        """Take every job that can run now. The caller starts them."""
         runs = self._pool.take()
-        for run in runs:
-            self._start(run)
-        self._renew_leases()
-        return bool(runs)
+        if runs and self._leased is not None:
+            self._renew_leases()
+        return runs
 
     def _start(self, run: JobRun) -> None:
         context = self._context.copy()
@@ -391,20 +409,18 @@ class RunLoop:
         self._finished[weid] = None
         runs: list[JobRun] = []
         if self._pool.may_have_jobs and (self._is_serial or time.monotonic() < self._applied_at + BATCH_S):
-            runs = self._pool.take()
+            runs = self._take()
         if not runs and self._is_serial:
             runs = self._apply_until_runnable()
         elif not runs:
             self._apply_finished()
-            runs = [] if self._has_ended else self._pool.take()
+            runs = [] if self._has_ended else self._take()
         if not runs:
             if self._has_ended or self._needs_calling_thread(weid):
                 self._wake_up()
             return None
-        if self._leased is not None:
-            self._renew_leases()
-        own, *others = runs
-        for one in others:
+        own = runs[0]
+        for one in runs[1:]:
             self._start(one)
         if own.noted_at < self._pass_at or self._needs_calling_thread(weid):
             self._wake_up()
@@ -441,16 +457,16 @@ class RunLoop:
             if self._is_closed or run.is_over:
                 return
             self._pool.release_slot(run)
-            self._start_all()
+            for one in self._take():
+                self._start(one)
 
     # ---- leases
 
     def _renew_leases(self) -> None:
         """Renew the leases of the runs, in a thread, until there are none."""
-        if self._leased is None or self._is_renewing or not self._pool.runs:
-            return
-        self._is_renewing = True
-        run_in_thread(partial(self._renew_until_done, self._leased.lease_s / 4))
+        if self._leased is not None and not self._is_renewing:
+            self._is_renewing = True
+            run_in_thread(partial(self._renew_until_done, self._leased.lease_s / 4))
 
     def _renew_until_done(self, interval_s: float) -> None:
         while True:

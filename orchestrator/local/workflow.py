@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -42,7 +42,7 @@ from orchestrator.backend.backend import Backend
 from orchestrator.backend.copies import isolate_decision, to_plain_json
 from orchestrator.backend.ports import StepLogStore, Worker
 from orchestrator.backend.results import as_results, make_result
-from orchestrator.local.driver import ExecutionDriver, due_timer_events
+from orchestrator.local.driver import DecideFunction, ExecutionDriver, due_timer_events
 from orchestrator.local.job_call import CallEnvironment
 from orchestrator.local.run_loop import FINAL, RunLoop
 
@@ -86,9 +86,7 @@ class Workflow:
         if environment is None:
             decision = self._run_serially(driver, worker)
         else:
-            decision = RunLoop(
-                self.backend, self.id, environment, driver, partial(self._decide, driver=driver)
-            ).run()
+            decision = RunLoop(self.backend, self.id, environment, driver, self._decider).run()
         ended = isolate_decision(decision)
         return replace_outcome(cast(FinalDecision, ended), self.backend.load_payloads)
 
@@ -251,16 +249,20 @@ class Workflow:
         self, events_for: Callable[[WorkflowRecord], list[Any]], driver: ExecutionDriver | None = None
     ) -> Decision:
         """Apply a batch of results and advance, in one commit."""
+        return self._commit(self._decider(events_for), driver)
+
+    def _decider(
+        self, events_for: Callable[[WorkflowRecord], Sequence[StepEvent]]
+    ) -> DecideFunction[Decision]:
         moment = self.backend.moment("run")
 
         def both(record: WorkflowRecord) -> tuple[Changes, Decision]:
-            events: list[StepEvent] = events_for(record)
-            decided = decide(record, events, moment)
+            decided = decide(record, events_for(record), moment)
             for position, reason in decided.rejected:
                 warnings.warn(f"result {position} was rejected: {reason}", RuntimeWarning, stacklevel=4)
             return decided.changes, decided.decision
 
-        return self._commit(both, driver)
+        return both
 
     def _commit(
         self,
