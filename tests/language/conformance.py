@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +51,31 @@ class Script:
 
 
 def result(records: Sequence[WorkflowRecord], load_values: Callable[..., list[Json]]) -> Json:
-    """What must be equal: records without times, workers, tokens and tracebacks, and the shared values."""
+    """What must be equal: records without times, workers, tokens, tracebacks and the state keys that
+    concurrent steps both write, and the shared values."""
     owners = sorted({(scope, owner_of(one, scope)) for one in records for scope in SCOPES})
     shared = dict(zip(owners, load_values(owners), strict=True))
     return {
-        "records": {one.execution_id: _without_tracebacks(essence(one)) for one in records},
+        "records": {one.execution_id: _without_tracebacks(_essence(one)) for one in records},
         "shared": {":".join(owner): values for owner, values in shared.items() if values},
+    }
+
+
+def _essence(record: WorkflowRecord) -> Json:
+    comparable, racing = essence(record), _racing_keys(record)
+    comparable["state"] = {key: value for key, value in comparable["state"].items() if key not in racing}
+    return comparable
+
+
+def _racing_keys(record: WorkflowRecord) -> set[str]:
+    """The keys in the outputs of two steps of which neither waits for the other: the last result wins."""
+    written = {step_id: set(step.output or ()) for step_id, step in record.steps.items()}
+    below = {step_id: set(record.graph.descendants([step_id])) for step_id in written}
+    return {
+        key
+        for one, other in combinations(written, 2)
+        if other not in below[one] and one not in below[other]
+        for key in written[one] & written[other]
     }
 
 
