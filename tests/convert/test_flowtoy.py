@@ -314,7 +314,7 @@ def test_a_mapping_with_a_value_alone_is_a_mapping() -> None:
 @pytest.mark.parametrize(
     ("template", "reason"),
     [
-        ("{% for x in flows.a.l %}{{ x }}{% endfor %}", "{% for %} has no equivalent"),
+        ("{% set x = flows.a.l %}{{ x }}", "{% set %} has no equivalent"),
         ("{{ sources.env.KEY }}", "an input cannot read sources here"),
         ("{{ steps.a.x }}", "the variable steps does not exist here"),
         ("{{ flows[0] }}", "the variable flows does not exist here"),

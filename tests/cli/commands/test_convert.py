@@ -13,19 +13,19 @@ from orchestrator.cli import main
 
 FLOW = """
 flow:
-  - {name: a, source: {type: slack}}
-  - {name: b, source: {type: slack}, input: {text: "Hi {{ flows.a.name }}"}}
+  - {name: a, source: {type: process}}
+  - {name: b, source: {type: process}, input: {stdin: "Hi {{ flows.a.name }}"}}
 """
 CONVERTED = """\
 steps:
   - id: a
-    source: {type: slack}
+    source: {type: process}
   - id: b
-    source: {type: slack}
-    input: {text: {cat: ["Hi ", {var: steps.a.output.name}]}}
+    source: {type: process}
+    input: {stdin: {cat: ["Hi ", {var: steps.a.output.name}]}}
 """
-LOOP = """
-flow: [{name: a, source: {type: slack}, input: {text: "{% for x in y %}{% endfor %}"}}]
+MACRO = """
+flow: [{name: a, source: {type: slack}, input: {text: "{% macro x() %}{% endmacro %}"}}]
 """
 
 
@@ -33,7 +33,7 @@ flow: [{name: a, source: {type: slack}, input: {text: "{% for x in y %}{% endfor
 def _folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     Path("flow.yaml").write_text(FLOW)
-    Path("loop.yaml").write_text(LOOP)
+    Path("macro.yaml").write_text(MACRO)
 
 
 def run(*arguments: str, text: str | None = None) -> Result:
@@ -54,11 +54,11 @@ def test_the_standard_input_is_read_for_a_dash() -> None:
 
 
 def test_what_could_not_be_converted_gets_a_note_and_has_its_own_exit_code() -> None:
-    result = run("loop.yaml")
+    result = run("macro.yaml")
 
     assert result.exit_code == 6
     assert result.stderr == (
-        "loop.yaml: flow[0].input.text: this template cannot be converted: {% for %} has no equivalent; "
+        "macro.yaml:2:54: flow[0].input.text: this template cannot be converted: {% macro %} has no equivalent; "
         "kept as plain text\n"
     )
     assert load_spec(result.stdout)
@@ -70,12 +70,12 @@ def test_a_changed_meaning_is_a_warning() -> None:
     result = run("fox.yaml")
 
     assert (result.exit_code, result.stdout) == (0, "steps: [{op: a, max_attempts: 3, on_error: fail}]")
-    assert result.stderr.startswith("fox.yaml: steps[0].max_attempts: only errors use up attempts here")
+    assert result.stderr.startswith("fox.yaml:1:32: steps[0].max_attempts: only errors use up attempts here")
     assert result.stderr.endswith("(warning)\n")
 
 
 def test_json_has_the_document_and_the_notes() -> None:
-    result = run("loop.yaml", "--json")
+    result = run("macro.yaml", "--json")
 
     assert (result.exit_code, result.stderr) == (6, "")
     printed = json.loads(result.stdout)
@@ -83,9 +83,11 @@ def test_json_has_the_document_and_the_notes() -> None:
     assert printed["notes"] == [
         {
             "path": "flow[0].input.text",
-            "message": "this template cannot be converted: {% for %} has no equivalent",
+            "message": "this template cannot be converted: {% macro %} has no equivalent",
             "instead": "kept as plain text",
             "kind": "lost",
+            "line": 2,
+            "column": 54,
         }
     ]
 
@@ -94,12 +96,12 @@ def test_a_file_is_written_but_not_over_another() -> None:
     assert run("flow.yaml", "-o", "out.yaml").exit_code == 0
     assert Path("out.yaml").read_text() == CONVERTED
 
-    refused = run("loop.yaml", "-o", "out.yaml")
+    refused = run("macro.yaml", "-o", "out.yaml")
     assert refused.exit_code == 2
     assert "out.yaml exists already: use --force" in refused.stderr
     assert Path("out.yaml").read_text() == CONVERTED
 
-    forced = run("loop.yaml", "-o", "out.yaml", "--force")
+    forced = run("macro.yaml", "-o", "out.yaml", "--force")
     assert (forced.exit_code, forced.stdout) == (6, "")
     assert "$literal" in Path("out.yaml").read_text()
 
