@@ -58,7 +58,7 @@ def test_what_could_not_be_converted_gets_a_note_and_has_its_own_exit_code() -> 
 
     assert result.exit_code == 6
     assert result.stderr == (
-        "macro.yaml:2:54: flow[0].input.text: this template cannot be converted: {% macro %} has no equivalent; "
+        "macro.yaml:2:55: flow[0].input.text: this template cannot be converted: {% macro %} has no equivalent; "
         "kept as plain text\n"
     )
     assert load_spec(result.stdout)
@@ -70,7 +70,7 @@ def test_a_changed_meaning_is_a_warning() -> None:
     result = run("fox.yaml")
 
     assert (result.exit_code, result.stdout) == (0, "steps: [{op: a, max_attempts: 3, on_error: fail}]")
-    assert result.stderr.startswith("fox.yaml:1:32: steps[0].max_attempts: only errors use up attempts here")
+    assert result.stderr.startswith("fox.yaml:1:31: steps[0].max_attempts: only errors use up attempts here")
     assert result.stderr.endswith("(warning)\n")
 
 
@@ -87,7 +87,7 @@ def test_json_has_the_document_and_the_notes() -> None:
             "instead": "kept as plain text",
             "kind": "lost",
             "line": 2,
-            "column": 54,
+            "column": 55,
         }
     ]
 
