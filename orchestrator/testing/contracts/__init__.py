@@ -9,9 +9,12 @@ Tests of parts that a store or runner may leave out are skipped if it leaves the
 pytest; nothing else of orchestrator imports it.
 """
 
+from pkgutil import iter_modules
+
 import pytest
 
-pytest.register_assert_rewrite(__name__)
+# Before they are imported, so that a failed assertion shows its values. This module itself is imported already.
+pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_modules(__path__)))
 
 from orchestrator.testing.contracts.payload_store import PayloadStoreContract  # noqa: E402
 from orchestrator.testing.contracts.runner import RunnerContract  # noqa: E402
