@@ -13,7 +13,7 @@ from pkgutil import iter_modules
 
 import pytest
 
-# Before they are imported, so that a failed assertion shows its values. This package is imported already.
+# Registered before they are imported, so that a failed assertion shows its values.
 pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_modules(__path__)))
 
 from orchestrator.testing.contracts.payload_store import PayloadStoreContract  # noqa: E402
