@@ -693,6 +693,14 @@ def test_the_global_values_of_a_play_are_defaults(given: dict[str, Any], value: 
     assert workflow.outcome["global"] == {"request_id": value, "limits": {"rows": 10}, "var": {"var": "x"}}
 
 
+def test_a_global_value_that_a_path_reads_is_given_at_the_start_too() -> None:
+    flowlet = {"Name": "a", "ModuleRef": "m", "InputMapping": {"x": "kv['global:user'].id"}}
+
+    _, calls = play(done(), flow={"Flowlets": [flowlet]}, **{"global": {"user": {"id": 7}}})
+
+    assert calls == [{"x": 7}]
+
+
 def test_the_step_of_global_values_has_an_id_of_its_own() -> None:
     flow = {"GlobalKV": {"x": 1}, "Flowlets": [{"Name": "global_values", "ModuleRef": "m"}]}
 

@@ -58,8 +58,8 @@ def test_what_could_not_be_converted_gets_a_note_and_has_its_own_exit_code() -> 
 
     assert result.exit_code == 6
     assert result.stderr == (
-        "macro.yaml:2:55: flow[0].input.text: this template cannot be converted: {% macro %} has no equivalent; "
-        "kept as plain text\n"
+        "macro.yaml:2:55: flow[0].input.text: this template cannot be converted:"
+        " {% macro %} has no equivalent; kept as plain text\n"
     )
     assert load_spec(result.stdout)
 
