@@ -1,7 +1,8 @@
 """The processes of a torture run on a SQLite file. Each of them may be killed at any moment.
 
 client   creates the planned executions, and sends the signals and cancellations that they need
-driver   runs the executions, and jobs in between; every third execution is run by all drivers
+driver   runs the executions, and jobs in between; every third execution is run by all drivers. The first
+         driver runs jobs in threads, as Workflow.run() does with an executor, the others one by one
 worker   runs jobs
 """
 
@@ -86,8 +87,8 @@ def read_open(site: Site) -> dict[str, bool]:
     return found
 
 
-def open_backend(store: SqliteStore, runner: SqliteRunner) -> Backend:
-    return Backend(store=store, runner=runner, poll_interval=POLL_S)
+def open_backend(store: SqliteStore, runner: SqliteRunner, executor: str | None = None) -> Backend:
+    return Backend(executor, store=store, runner=runner, poll_interval=POLL_S)
 
 
 def be_member(role: str, index: int, count: int, site: Site, log: Path) -> None:
@@ -139,6 +140,7 @@ def _prompt(workflow: Workflow, prompt: str) -> None:
 
 def be_driver(site: Site, index: int, count: int) -> None:
     store, runner = SqliteStore(site.database), SqliteRunner(site.database, LEASE_S)
+    executor = functions.__name__ if index == 0 else None
     driven: dict[str, threading.Thread] = {}
     for _ in rounds():
         known = read_open(site)
@@ -146,7 +148,7 @@ def be_driver(site: Site, index: int, count: int) -> None:
             is_mine = n % count == index or n % 3 == 0
             thread = driven.get(one.execution_id)
             if is_mine and known.get(one.execution_id) and (thread is None or not thread.is_alive()):
-                backend = open_backend(store, runner)
+                backend = open_backend(store, runner, executor)
                 thread = threading.Thread(target=_drive, args=[one.execution_id, backend], daemon=True)
                 driven[one.execution_id] = thread
                 thread.start()
@@ -154,9 +156,10 @@ def be_driver(site: Site, index: int, count: int) -> None:
 
 def _drive(execution_id: str, backend: Backend) -> None:
     assert isinstance(backend.runner, SqliteRunner)
+    worker = LeasedWorker(backend.runner) if backend.executor is None else None
     try:
         with suppress(RecordNotFound):
-            Workflow.resume(execution_id, backend).run(LeasedWorker(backend.runner))
+            Workflow.resume(execution_id, backend).run(worker)
     except BaseException:
         traceback.print_exc()
         os._exit(1)
