@@ -23,18 +23,10 @@ MAX_COROUTINES = 100
 
 
 class JobPool:
-    def __init__(
-        self,
-        environment: CallEnvironment,
-        leased: LeasedRunner | None,
-        threads: int,
-        is_wanted: Callable[[DispatchJob], bool],
-    ) -> None:
-        """`is_wanted` says whether the result of a job is still needed."""
+    def __init__(self, environment: CallEnvironment, leased: LeasedRunner | None, threads: int) -> None:
         self.threads = threads
         self.runs: dict[JobRun, None] = {}
         self._environment, self._runner, self._leased = environment, environment.runner, leased
-        self._is_wanted = is_wanted
         self._queue: deque[DispatchJob] = deque()
         self._busy = 0
 
@@ -49,8 +41,9 @@ class JobPool:
         """Whether there may be jobs that were dispatched before the last results were applied."""
         return bool(self._queue) or self._leased is not None
 
-    def take(self) -> list[JobRun]:
-        """Take as many jobs as there are free slots. The caller must run them."""
+    def take(self, is_wanted: Callable[[DispatchJob], bool]) -> list[JobRun]:
+        """Take as many jobs as there are free slots, without those whose result is no longer needed. The
+        caller must run them."""
         runs: list[JobRun] = []
         while self._busy < self.threads and len(self.runs) < self.threads + MAX_COROUTINES:
             if not self._queue:
@@ -58,7 +51,7 @@ class JobPool:
                 if not self._queue:
                     break
             job = self._queue.popleft()
-            if self._is_wanted(job):
+            if is_wanted(job):
                 runs.append(self._begin(job))
             else:
                 self._end_dispatch(job)

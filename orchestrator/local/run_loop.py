@@ -76,7 +76,7 @@ class RunLoop:
         self._backend, self._weid, self._environment = backend, weid, environment
         self._driver, self._decider = driver, decider
         self._leased = backend.leased_runner
-        self._pool = JobPool(environment, self._leased, backend.threads, self._is_wanted)
+        self._pool = JobPool(environment, self._leased, backend.threads)
         self._is_serial = backend.threads == 1
         self._context = copy_context()
         self._lock, self._wake = threading.Lock(), threading.Lock()
@@ -100,10 +100,11 @@ class RunLoop:
                 self._lost_at = self._next_lost_check()
                 if not self._is_serial:
                     self._deliver_events()
-                runs: list[JobRun] | None = self._take()
-                self._plan()
-                if not runs:
-                    self._poll_at, runs = 0.0, None
+                runs: list[JobRun] | None = None
+                if not self._has_ended:
+                    runs = self._take() or None
+                    self._plan()
+                self._poll_at = 0.0 if runs is None else self._poll_at
             while runs is not None or (runs := self._pass()) is not None:
                 self._start_and_wait(runs)
                 runs = None
@@ -361,7 +362,7 @@ class RunLoop:
 
     def _take(self) -> list[JobRun]:
         """Take every job that can run now. The caller starts them."""
-        runs = self._pool.take()
+        runs = self._pool.take(self._is_wanted)
         if runs and self._leased is not None:
             self._renew_leases()
         return runs

@@ -73,7 +73,7 @@ def begin(backend: Backend, *steps: StepSpec, inputs: Json | None = None, **keys
 
 
 def backend_on(clock: Clock, execute: Executors | None = None, **keys: Any) -> Backend:
-    return Backend(execute, clock=clock, poll_interval=0.01, **keys)
+    return Backend(execute, clock=clock, poll_interval=0.01, threads=1, **keys)
 
 
 # ---- timers
