@@ -9,6 +9,7 @@ from orchestrator.application.errors import (
     Busy,
     ConfigurationMissing,
     ExecutorNotFound,
+    ExecutorNotImportable,
     HeartbeatMissing,
     IllegalTransition,
     NoRoute,
@@ -33,6 +34,11 @@ MESSAGES: list[tuple[OrchestratorError, str]] = [
     (
         ExecutorNotFound("charge", [], "; did you mean 'pay'?"),
         "no executor is called 'charge'; this worker has: none; did you mean 'pay'?",
+    ),
+    (
+        ExecutorNotImportable("a", "charge"),
+        "step 'a' has isolation: process, but another process cannot import its executor 'charge' by module and"
+        " name: define it at the top level of a module that is not the main program",
     ),
     (
         HeartbeatMissing("a", "charge", 30.0),

@@ -167,6 +167,7 @@ SETTLED: list[tuple[dict[str, Any], dict[str, Any]]] = [
         },
     ),
     ({"op": "f", "skip_output_mapping": True}, {"skip_output_mapping": True}),
+    ({"op": "f", "isolation": "process"}, {"isolation": "process"}),
     ({"op": "f", "map": {"over": READ}}, {"map": MapSpec(READ, "item", None)}),
     (
         {"op": "f", "map": {"over": [1, READ], "as": "line", "max_parallel": 4}, "loop": {}},
