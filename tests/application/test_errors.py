@@ -37,8 +37,8 @@ MESSAGES: list[tuple[OrchestratorError, str]] = [
     ),
     (
         ExecutorNotImportable("a", "charge"),
-        "step 'a' has isolation: process, but another process cannot import its executor 'charge' by module and"
-        " name: define it at the top level of a module that is not the main program",
+        "step 'a' has isolation: process, but another process cannot import its executor 'charge' by module"
+        " and name: define it at the top level of a module that is not the main program",
     ),
     (
         HeartbeatMissing("a", "charge", 30.0),
