@@ -68,7 +68,8 @@ def test_defaults_isolate_every_step() -> None:
 def test_an_isolated_function_is_killed_at_its_deadline(tmp_path: Path) -> None:
     path = tmp_path / "pid"
 
-    done = start(isolated("hang", timeout="5s", input={"file": str(path)})).run()
+    warm_up = isolated("pid")  # the start of a process is not part of the next step
+    done = start(warm_up, isolated("hang", after="pid", timeout="5s", input={"file": str(path)})).run()
 
     assert isinstance(done, Failed)
     assert (done.error["kind"], done.error["message"]) == ("timeout", "execution timeout exceeded (5 s)")

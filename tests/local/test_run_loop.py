@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -67,41 +66,37 @@ def test_children_run_at_once() -> None:
     assert isinstance(run(spec, {"meet": meet(2)}), Complete)
 
 
-def test_max_workers_still_limits_one_execution() -> None:
-    inside, most = [0], [0]
-    lock = threading.Lock()
+class Count:
+    """An executor that returns when `size` calls of it are inside, and notes how many there were at most."""
 
-    def count(inputs: Json) -> Json:
-        with lock:
-            inside[0] += 1
-            most[0] = max(most[0], inside[0])
-        time.sleep(0.01)
-        with lock:
-            inside[0] -= 1
+    def __init__(self, size: int) -> None:
+        self._barrier, self._lock = threading.Barrier(size), threading.Lock()
+        self._inside = self.most = 0
+
+    def __call__(self, inputs: Json) -> Json:
+        with self._lock:
+            self._inside += 1
+            self.most = max(self.most, self._inside)
+        self._barrier.wait(PATIENCE_S)
+        with self._lock:
+            self._inside -= 1
         return {}
 
+
+def test_max_workers_still_limits_one_execution() -> None:
+    count = Count(2)
     spec = document(*(step(name, fn="count") for name in "abcdef"), runner={"max_workers": 2})
 
     assert isinstance(run(spec, {"count": count}), Complete)
-    assert most[0] == 2
+    assert count.most == 2
 
 
 def test_no_more_functions_run_at_once_than_there_are_threads() -> None:
-    inside, most = [0], [0]
-    lock = threading.Lock()
+    count = Count(3)
 
-    def count(inputs: Json) -> Json:
-        with lock:
-            inside[0] += 1
-            most[0] = max(most[0], inside[0])
-        time.sleep(0.01)
-        with lock:
-            inside[0] -= 1
-        return {}
+    run(document(*(step(name, fn="count") for name in "abcdefghi")), {"count": count}, threads=3)
 
-    run(document(*(step(name, fn="count") for name in "abcdefgh")), {"count": count}, threads=3)
-
-    assert most[0] == 3
+    assert count.most == 3
 
 
 def test_coroutines_run_at_once_beside_a_function_and_take_no_thread() -> None:
