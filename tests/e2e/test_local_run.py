@@ -376,6 +376,15 @@ def test_a_second_start_with_the_same_root_gives_the_first_execution(folder: Fol
     assert folder.effects() == ["once"]
 
 
+@pytest.fixture
+def usual_signals() -> Iterator[None]:
+    """Programs start with SIGHUP as usual, although nohup may have started the tests."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("usual_signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_run_and_prints_how_to_continue_it(folder: Folder, number: signal.Signals) -> None:
     run = folder.start("run.log", "three.yaml", *MINE, *KEPT)

@@ -351,6 +351,7 @@ def _deadline(store: SqliteStore) -> int | None:
         return None
 
 
+@pytest.mark.usefixtures("own_ctrl_c")
 def test_a_pending_job_whose_deadline_has_passed_is_not_run(gate: Gate) -> None:
     """After ^C a job is pending again; its deadline is that of its first start."""
     clock = [1_000_000]

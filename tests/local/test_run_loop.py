@@ -241,6 +241,7 @@ def test_what_is_not_an_exception_leaves_run_and_its_job_is_pending_again() -> N
     assert len(calls) == 2
 
 
+@pytest.mark.usefixtures("own_ctrl_c")
 def test_ctrl_c_ends_run_while_a_function_hangs_and_its_job_is_pending_again() -> None:
     inside, release = threading.Event(), threading.Event()
 
