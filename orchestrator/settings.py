@@ -19,6 +19,8 @@ T = TypeVar("T")
 REDIS_URL = "redis://localhost:6379/0"
 PREFIX = "orchestrator"
 PARTITIONS = 8
+THREADS = 4
+"""How many steps Workflow.run() runs at once, in threads of its process."""
 LEASE_S = 30.0
 STOP_GRACE_S = 20.0
 """How long a stopping worker waits for Redis to take a result. compose.yaml kills it after 30 s."""

@@ -57,7 +57,7 @@ from orchestrator.backend.shared_state import scope_owner
 from orchestrator.backend.spec_cache import SpecCache
 from orchestrator.backend.status_changes import OnStatus, StatusChange, status_changes
 from orchestrator.invocation.executors import ExecutorSource, resolve_executors
-from orchestrator.settings import Settings
+from orchestrator.settings import THREADS, Settings
 
 SPEC_CACHE_SIZE = 64
 MAX_ID_TRIES = 20
@@ -107,7 +107,7 @@ class Backend(RunfoxMethods):
         nonce: Callable[[], str] = identifiers.random_nonce,
         payloads: PayloadStore | None = None,
         settings: Settings | None = None,
-        threads: int = 4,
+        threads: int = THREADS,
     ) -> None:
         """Without arguments everything is in memory.
 

@@ -10,7 +10,8 @@ from typing import Any, TypeVar, cast
 import click
 from click.core import ParameterSource
 
-THREADS = 4
+from orchestrator.settings import THREADS
+
 ONLY_UNFINISHED = ""
 """The value of --resume without an id."""
 

@@ -35,7 +35,7 @@ from orchestrator.cli.output.progress import Progress
 from orchestrator.cli.output.values import redact_value
 from orchestrator.invocation.executors import Executors, find_executor, resolve_executors
 from orchestrator.local.workflow import Workflow
-from orchestrator.settings import Settings
+from orchestrator.settings import THREADS, Settings
 
 POLL_INTERVAL_S = 0.1
 EXECUTORS_ADVICE = "name its module with --executors, as at the start"
@@ -58,7 +58,6 @@ def run_local(
     settings = Settings.from_environment()
     add_current_directory()
     executors = resolve_executors(list(modules or settings.executors))
-    more: dict[str, Any] = {} if local.threads is None else {"threads": local.threads}
     with _open_store(local) as store:
         if start is not None:
             weid = _start(Backend(store=store, settings=settings), start)
@@ -70,7 +69,8 @@ def run_local(
         with lock_execution(local.db, execution_id) if local.db is not None else nullcontext():
             # A backend takes the dispatches for lost that are older than itself. While another process has
             # the lock it may dispatch, so the backend is made after that.
-            backend = Backend(executors, store=store, settings=settings, **more)
+            threads = local.threads or THREADS
+            backend = Backend(executors, store=store, settings=settings, threads=threads)
             return _run(Workflow(weid, backend), _Continuation(local.db, execution_id, modules), progress)
 
 

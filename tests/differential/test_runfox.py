@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from inspect import signature
 from random import Random
 from threading import Lock
 from typing import Any
@@ -116,8 +115,7 @@ def told_by_us(document: Json, inputs: Json, execute: Execute) -> Told:
 
 # ---- Workflow.run(), with one thread and with several
 
-HAS_THREADS = "threads" in signature(Backend).parameters
-THREADS = [1, 4] if HAS_THREADS else [1]
+THREADS = [1, 4]
 
 
 class AnyOrderRunner(InProcessRunner):
@@ -146,8 +144,7 @@ class RecordingBackend(Backend):
     """A Backend in memory that records its turns, and the output of each run of a step."""
 
     def __init__(self, execute: Execute, threads: int, runner: Runner | None = None) -> None:
-        options: Any = {"threads": threads} if HAS_THREADS else {}
-        super().__init__(self._run, runner=runner, **options)
+        super().__init__(self._run, runner=runner, threads=threads)
         self._execute, self._calls, self._lock = execute, Counter[str](), Lock()
         self.turns: list[Turn] = []
         self.outputs: dict[tuple[str, int], Any] = {}

@@ -6,7 +6,6 @@ until a timer is due: when nothing else can happen, the clock is set to the next
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,8 +29,7 @@ from worlds.records import NOW_MS
 from worlds.redis_world import RedisWorld
 from worlds.waiting import in_thread, wait_until
 
-TAKES_THREADS = "threads" in inspect.signature(Backend).parameters
-LOCAL = ["memory, 1 thread", *(["memory, 4 threads"] if TAKES_THREADS else []), "sqlite"]
+LOCAL = ["memory, 1 thread", "memory, 4 threads", "sqlite"]
 SCOPES = ("global", "flow_group")
 
 
@@ -118,9 +116,8 @@ class LocalRun:
 
     @contextmanager
     def _backend(self, script: Script) -> Iterator[Backend]:
-        options: dict[str, Any] = {"clock": lambda: self.now_ms, "poll_interval": 0.001}
-        if TAKES_THREADS:
-            options["threads"] = 4 if self._name == "memory, 4 threads" else 1
+        threads = 4 if self._name == "memory, 4 threads" else 1
+        options: dict[str, Any] = {"clock": lambda: self.now_ms, "poll_interval": 0.001, "threads": threads}
         if self._name == "sqlite":
             path = self._folder / "conformance.db"
             store, runner = SqliteStore(path), SqliteRunner(path)

@@ -16,7 +16,7 @@ from orchestrator.redis_rq.keys import Keys
 from worlds.redis_world import RedisWorld
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
+@pytest.fixture(params=["memory", pytest.param("sqlite", marks=pytest.mark.full), "redis"])
 def stage(request: pytest.FixtureRequest) -> Stage:
     if request.param == "memory":
         return MemoryStage()

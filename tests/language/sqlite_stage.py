@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ from language.stage import Place
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import ResultEvent
 from orchestrator.backend import SqliteRunner, SqliteStore
-
-HAS_LEASES = "lease_s" in inspect.signature(SqliteRunner).parameters
 
 
 class SqliteStage(MemoryStage):
@@ -26,8 +23,7 @@ class SqliteStage(MemoryStage):
         self._runner.close()
 
     def _make_parts(self) -> tuple[Any, Any]:
-        options: dict[str, Any] = {"lease_s": 0.0001} if HAS_LEASES else {}
-        runner = SqliteRunner(self._path, clock=lambda: self.now_ms, **options)
+        runner = SqliteRunner(self._path, lease_s=0.0001, clock=lambda: self.now_ms)
         return CountingSqliteStore(self._path), runner
 
     def bring(self, *said: Said) -> None:
