@@ -264,6 +264,29 @@ def reading(tmp_path: Path, page: str = "README.md") -> Iterator[Reader]:
         yield Reader(tmp_path, stack, environment, page=page)
 
 
+def do_page(tmp_path: Path, page: str, has_files_of_readme: bool = False) -> None:
+    """Do everything on a page, in order. It starts two services, which must run until its end."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    with reading(tmp_path, page) as reader:
+        if has_files_of_readme:
+            for block in blocks():
+                if block.treatment.startswith("file "):
+                    reader.do(block)
+        for block in blocks(text):
+            reader.do(block)
+
+        assert [service.poll() for service in reader.services] == [None, None], "a service has ended"
+
+
+def check_treatments(page: str) -> None:
+    """Check that every block of a page names its treatment."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = blocks(text)
+
+    assert len(found) == text.count("\n```") / 2
+    assert not [f"{page}:{block.line}" for block in found if not block.treatment]
+
+
 @contextmanager
 def warm_commands(folder: Path, environment: dict[str, str]) -> Iterator[Path]:
     """The socket of a process that runs commands without importing their modules again."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.pages import blocks, reading
+from e2e.pages import check_treatments, do_page
 
 ROOT = Path(__file__).parents[2]
 PAGE = "docs/backends.md"
@@ -16,18 +16,11 @@ TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
 
 @pytest.mark.slow
 def test_everything_on_the_page_about_backends_works(tmp_path: Path) -> None:
-    with reading(tmp_path, PAGE) as reader:
-        for block in blocks(TEXT):
-            reader.do(block)
-
-        assert [service.poll() for service in reader.services] == [None, None], "a service has ended"
+    do_page(tmp_path, PAGE)
 
 
 def test_every_block_of_it_names_its_treatment() -> None:
-    found = blocks(TEXT)
-
-    assert len(found) == TEXT.count("\n```") / 2
-    assert not [f"{PAGE}:{block.line}" for block in found if not block.treatment]
+    check_treatments(PAGE)
 
 
 def test_every_link_of_it_leads_somewhere() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.pages import blocks, reading
+from e2e.pages import blocks, check_treatments, do_page
 from orchestrator import Workflow
 from orchestrator.client import Client
 from orchestrator.runtime import Runtime
@@ -18,19 +18,12 @@ TEXT = (Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8")
 
 @pytest.mark.slow
 def test_everything_on_the_page_for_users_of_sayiir_works(tmp_path: Path) -> None:
-    with reading(tmp_path, PAGE) as reader:
-        for block in blocks(TEXT):
-            reader.do(block)
-
-        assert [service.poll() for service in reader.services] == [None, None], "a service has ended"
+    do_page(tmp_path, PAGE)
 
 
 def test_every_block_of_it_names_its_treatment() -> None:
-    found = blocks(TEXT)
-
-    assert len(found) == TEXT.count("\n```") / 2
-    assert not [f"{PAGE}:{block.line}" for block in found if not block.treatment]
-    assert {block.treatment.split()[0] for block in found} >= {"file", "python", "picture"}
+    check_treatments(PAGE)
+    assert {block.treatment.split()[0] for block in blocks(TEXT)} >= {"file", "python", "picture"}
 
 
 def test_the_methods_that_its_table_names_exist() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.pages import blocks, reading
+from e2e.pages import check_treatments, do_page
 from orchestrator import client
 from orchestrator.application import errors
 from orchestrator.application.explain.run_status import make_run_status
@@ -28,21 +28,11 @@ FLOWTOY = {
 
 @pytest.mark.slow
 def test_everything_on_the_page_about_python_works(tmp_path: Path) -> None:
-    with reading(tmp_path, PAGE) as reader:
-        for block in blocks():
-            if block.treatment.startswith("file "):
-                reader.do(block)
-        for block in blocks(TEXT):
-            reader.do(block)
-
-        assert [service.poll() for service in reader.services] == [None, None], "a service has ended"
+    do_page(tmp_path, PAGE, has_files_of_readme=True)
 
 
 def test_every_block_of_it_names_its_treatment() -> None:
-    found = blocks(TEXT)
-
-    assert len(found) == TEXT.count("\n```") / 2
-    assert not [f"{PAGE}:{block.line}" for block in found if not block.treatment]
+    check_treatments(PAGE)
 
 
 def test_it_names_the_public_methods_of_the_client() -> None:
