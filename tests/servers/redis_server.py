@@ -30,6 +30,7 @@ class RedisServer:
 
     folder: Path
     arguments: tuple[str, ...] = ()
+    binary: str | None = None
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @property
@@ -63,7 +64,7 @@ class RedisServer:
         """Start the process and return when it answers, its data loaded."""
         self.socket.unlink(missing_ok=True)  # a killed server leaves its socket behind
         command = [
-            _binary(),
+            self.binary or _binary(),
             *("--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700"),
             *("--save", "", "--dir", str(self.folder)),
             *self.arguments,
@@ -117,7 +118,7 @@ class RedisServer:
 
 
 @contextmanager
-def own_redis(folder: Path, *arguments: str) -> Iterator[RedisServer]:
+def own_redis(folder: Path, *arguments: str, binary: str | None = None) -> Iterator[RedisServer]:
     """A private redis-server, ended by its pid when the block is left, and its files removed.
 
     It lives in a folder of its own under `folder`, or under the system's temporary folder where the path of
@@ -128,7 +129,7 @@ def own_redis(folder: Path, *arguments: str) -> Iterator[RedisServer]:
     if len(os.fsencode(home / "redis.sock")) >= MAX_SOCKET_PATH_BYTES:
         home.rmdir()
         home = Path(tempfile.mkdtemp(prefix="r"))
-    server = RedisServer(home, arguments)
+    server = RedisServer(home, arguments, binary)
     try:
         server.start()
         yield server

@@ -11,6 +11,9 @@
 --
 -- Entries with sensible ids stay, pending ones too. They are older, so they have all been delivered, and the group can
 -- go on after the new last id. Without that, new entries would have smaller ids than the last one that was delivered.
+--
+-- Valkey 9 does not set the last id below that of a deleted entry. There the stream is copied to a new key, with its groups,
+-- consumers and pending entries, and the copy takes its place: an error on the way leaves the stream as it was.
 local function is_absurd(id)
   return not is_smaller(string.match(id, "^%d+"), ARGV[2])
 end
@@ -24,6 +27,36 @@ end
 local function is_handled(group, id)
   return not is_before(group["last-delivered-id"], id)
     and #redis.call("XPENDING", KEYS[1], group["name"], id, id, 1) == 0
+end
+
+local function copy_group(copy, group, last_id)
+  local name = group["name"]
+  local delivered = is_absurd(group["last-delivered-id"]) and last_id or group["last-delivered-id"]
+  redis.call("XGROUP", "CREATE", copy, name, delivered)
+  for _, flat in ipairs(redis.call("XINFO", "CONSUMERS", KEYS[1], name)) do
+    redis.call("XGROUP", "CREATECONSUMER", copy, name, fields(flat)["name"])
+  end
+  local count = redis.call("XPENDING", KEYS[1], name)[1]
+  for _, one in ipairs(count > 0 and redis.call("XPENDING", KEYS[1], name, "-", "+", count) or {}) do
+    local id, consumer, idle_ms, deliveries = unpack(one)
+    redis.call("XCLAIM", copy, name, consumer, 0, id, "IDLE", idle_ms, "RETRYCOUNT", deliveries, "FORCE", "JUSTID")
+  end
+end
+
+local function copy_stream(groups, last_id)
+  local copy = KEYS[1] .. ":copy"
+  redis.call("DEL", copy)
+  for _, entry in ipairs(redis.call("XRANGE", KEYS[1], "-", "+")) do
+    redis.call("XADD", copy, entry[1], unpack(entry[2]))
+  end
+  if redis.call("EXISTS", copy) == 0 then
+    redis.call("XADD", copy, last_id, "x", "")
+    redis.call("XDEL", copy, last_id)
+  end
+  for _, group in ipairs(groups) do
+    copy_group(copy, group, last_id)
+  end
+  redis.call("RENAME", copy, KEYS[1])
 end
 
 if redis.call("EXISTS", KEYS[1]) == 0 then
@@ -61,10 +94,17 @@ for _, entry in ipairs(absurd) do
   redis.call("XDEL", KEYS[1], entry[1])
 end
 local newest = redis.call("XREVRANGE", KEYS[1], "+", "-", "COUNT", 1)[1]
-redis.call("XSETID", KEYS[1], newest and newest[1] or ARGV[3])
-for _, group in ipairs(groups) do
-  if is_absurd(group["last-delivered-id"]) then
-    redis.call("XGROUP", "SETID", KEYS[1], group["name"], newest and newest[1] or ARGV[3])
+local last_id = newest and newest[1] or ARGV[3]
+local set = redis.pcall("XSETID", KEYS[1], last_id)
+if set["err"] and string.find(set["err"], "max_deleted_entry_id", 1, true) then
+  copy_stream(groups, last_id)
+elseif set["err"] then
+  return redis.error_reply(set["err"])
+else
+  for _, group in ipairs(groups) do
+    if is_absurd(group["last-delivered-id"]) then
+      redis.call("XGROUP", "SETID", KEYS[1], group["name"], last_id)
+    end
   end
 end
 for _, entry in ipairs(kept) do
