@@ -157,18 +157,12 @@ def _follow(workflow: Workflow, progress: Progress) -> StatusView:
     run.start()
     while not run.has_ended(pause_s):
         began = time.monotonic()
-        progress.show(_read_view(workflow), workflow.history)
+        progress.show(workflow.backend.status_view(workflow.id), workflow.history)
         # A large workflow takes longer to read: spend at most a tenth of the time on it.
         pause_s = max(POLL_INTERVAL_S, 10 * (time.monotonic() - began))
-    view = _read_view(workflow)
+    view = workflow.backend.status_view(workflow.id)
     progress.show(view, workflow.history)
     return view
-
-
-def _read_view(workflow: Workflow) -> StatusView:
-    jobs = workflow.backend.list_pending_jobs()
-    queued = {job.step_id for job in jobs if job.workflow_execution_id == workflow.id}
-    return StatusView(workflow.backend.load(workflow.id), queued)
 
 
 class _RunThread(threading.Thread):

@@ -13,7 +13,7 @@
 -- go on after the new last id. Without that, new entries would have smaller ids than the last one that was delivered.
 --
 -- Valkey 9 does not set the last id below that of a deleted entry. There the stream is copied to a new key, with its groups,
--- consumers and pending entries, and the copy takes its place: an error on the way leaves the stream as it was.
+-- consumers and pending entries, and the copy takes its place: an error on the way leaves the stream where it is.
 local function is_absurd(id)
   return not is_smaller(string.match(id, "^%d+"), ARGV[2])
 end
