@@ -10,13 +10,14 @@ import pytest
 from hypothesis import settings
 from redis import Redis
 
-from effort import IS_FULL
+from effort import IS_FULL, count
 from orchestrator.redis_rq.connection import Client, connect
 from servers.proxy import Proxy
 from servers.redis_server import RedisServer, own_redis
 from worlds.redis_world import RedisWorld
 
-settings.register_profile("shared-cores", deadline=None)  # a busy machine is not a defect
+# A busy machine is not a defect: examples have no deadline.
+settings.register_profile("shared-cores", deadline=None, max_examples=count(30, 100))
 settings.load_profile("shared-cores")
 
 

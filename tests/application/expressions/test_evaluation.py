@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from effort import count
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.expressions.evaluation import (
     MAX_DEPTH,
@@ -593,7 +594,7 @@ def rules() -> st.SearchStrategy[Any]:
     )
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow], deadline=5_000)
+@settings(max_examples=count(60, 400), suppress_health_check=[HealthCheck.too_slow], deadline=5_000)
 @given(rule=rules(), data=JSON | st.fixed_dictionaries({"a": JSON, "b": JSON, "ctx": JSON, "kv": JSON}))
 def test_any_rule_gives_json_or_an_expression_error(rule: Any, data: Any) -> None:
     before = json.dumps([rule, data])

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import count as examples
 from orchestrator.application.spec.cron import MACROS, iter_slots, next_after, parse_cron, zone_names
 
 BEFORE, SIMULATED = 200, 1_200
@@ -282,7 +283,7 @@ def at(instant: datetime) -> int:
     return int(instant.timestamp() * 1000)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(40, 150))
 @given(crons, zones, st.integers(0, 100), st.integers(-900, 300))
 def test_a_cron_fires_when_a_simulated_clock_shows_its_time(
     fields: tuple[Part, ...], zone: str, which: int, offset: int

@@ -54,9 +54,9 @@ def test_an_exception_is_not_kept() -> None:
 @pytest.mark.parametrize(
     ("function", "text"),
     [
-        (dotted_path.split_path, "input." + "x." * 500_000 + "x"),
-        (jsonpath.parse, "$." + "x" * 1_000_000),
-        (cron.parse_cron, " " * 1_000_000 + "* * * * *"),
+        (dotted_path.split_path, "input." + "x." * 10_000 + "x"),
+        (jsonpath.parse, "$." + "x" * 10_000),
+        (cron.parse_cron, " " * 10_000 + "* * * * *"),
     ],
     ids=["split_path", "parse", "parse_cron"],
 )
@@ -65,7 +65,7 @@ def test_a_hostile_text_is_not_kept(function: Any, text: str) -> None:
     assert isinstance(cache, ShortKeyCache)
     before = dict(cache)
 
-    for n in range(12):
+    for n in range(3):
         function(text + " " * n if function is cron.parse_cron else text + "x" * n)
 
     assert cache == before
