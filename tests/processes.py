@@ -14,16 +14,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from effort import IS_FULL
 from orchestrator.client import Client
 from orchestrator.client.bulk import BulkControls
 from orchestrator.client.controls import Controls
 from orchestrator.client.replies import REPLY_TIMEOUT_S, Replies
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.keys import Keys
+from warm_processes import WARM_SERVER
 
 ROOT = Path(__file__).parent.parent
+PYTHON_MODULE = (sys.executable, "-m")
 JSON_SERIALIZER = ("--serializer", "rq.serializers.JSONSerializer")
 """The option of `rq worker`; its short form `--serializer json` needs rq 2.9."""
 PATIENCE_S = 180.0
@@ -75,13 +78,14 @@ class PatientClient(Client):
 
 @dataclass
 class Stack:
-    """The processes around one Redis."""
+    """The processes around one Redis. If it is warm, they need no time for imports: see warm_processes.py."""
 
     url: str
     executors: str
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    is_warm: bool = not IS_FULL
 
     def coordinator(self, *options: str) -> subprocess.Popen[bytes]:
         quiet = ("--log-level", "WARNING")
@@ -175,17 +179,26 @@ class Stack:
         }
         log = self.folder / f"{len(self.processes):03}.log"
         with log.open("wb") as sink:
-            process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
-                start_new_session=True,  # whoever kills its own group must not kill the tests
-            )
+            process = self._start(command, environment, sink)
         self.processes.append(process)
         return process
+
+    def _start(
+        self, command: tuple[str, ...], environment: dict[str, str], log: IO[bytes]
+    ) -> subprocess.Popen[bytes]:
+        # The interpreter reads these variables when it starts, and a forked one has started already.
+        needs_new_interpreter = any(name.startswith(("PYTHON", "LD_")) for name in self.environment)
+        if self.is_warm and command[:2] == PYTHON_MODULE and not needs_new_interpreter:
+            return WARM_SERVER.start(command[2:], environment, log)
+        return subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # a process that kills its own group must not kill the tests
+        )
 
 
 @contextmanager

@@ -109,6 +109,7 @@ def test_the_work_horse_loads_expressions_only_for_a_configuration_that_has_some
     with stack(redis_url, "step_functions", tmp_path) as world:
         world.coordinator()
         world.environment[ENV_ALLOWLIST_VARIABLE] = "HOME"
+        world.is_warm = False
         world.rq_worker()  # it has loaded nothing of ours before it forks
         redis.xadd(KEYS.starts, {"spec": json.dumps(spec), "execution_id": "run"})
         wait_until(lambda: redis.zcard(KEYS.index("complete")) == 1, what=world.log())
