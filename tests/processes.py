@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from orchestrator.client.controls import Controls
 from orchestrator.client.replies import REPLY_TIMEOUT_S, Replies
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.keys import Keys
-from warm_processes import WARM_SERVER
+from warm_processes import WARM_SERVER, run_warm
 
 ROOT = Path(__file__).parent.parent
 PYTHON_MODULE = (sys.executable, "-m")
@@ -40,6 +40,23 @@ def wait_until(fact: Callable[[], object], patience_s: float = PATIENCE_S, what:
         if time.monotonic() > until:
             raise AssertionError(f"did not become true within {patience_s:g} s: {what or fact}")
         time.sleep(0.01)
+
+
+def run_module(
+    command: Sequence[str], environment: Mapping[str, str], folder: Path, timeout_s: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a module with arguments in a process of its own, and return what it printed."""
+    if not IS_FULL:
+        return run_warm(command, environment, folder, timeout_s)
+    return subprocess.run(
+        [*PYTHON_MODULE, *command],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+    )
 
 
 def is_running(pid: int) -> bool:

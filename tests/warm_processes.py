@@ -21,11 +21,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("orchestrator.coordinator", "orchestrator.redis_rq", "orchestrator.worker")
@@ -61,6 +62,22 @@ class WarmProcess(subprocess.Popen[bytes]):
         return self.returncode
 
 
+def run_warm(
+    command: Sequence[str], environment: Mapping[str, str], folder: Path, timeout_s: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a module with arguments to its end, as subprocess.run() does."""
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        process = WARM_SERVER.start(command, environment, output, errors, folder)
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        output.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(command, code, output.read(), errors.read())
+
+
 class WarmServer:
     """The server of this test process. It is started by the first service, and ends with this process."""
 
@@ -69,15 +86,24 @@ class WarmServer:
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> WarmProcess:
-        """Start a module with arguments. The first of them is its name."""
-        request = json.dumps([list(command), dict(environment)]).encode()
+    def start(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        log: IO[Any],
+        errors: IO[Any] | None = None,
+        folder: Path = ROOT,
+    ) -> WarmProcess:
+        """Start a module with arguments. The first of them is its name. `errors` is its standard error, by
+        default that of its log."""
+        request = json.dumps([list(command), dict(environment), str(folder)]).encode()
+        files = [log.fileno(), (errors or log).fileno()]
         exit_code, writer = os.pipe()
         try:
             with self._lock:
                 server = self._socket or self._start()
                 server.sendall(len(request).to_bytes(4, "big"))
-                socket.send_fds(server, [request[:MAX_REQUEST_BYTES]], [log.fileno(), writer])
+                socket.send_fds(server, [request[:MAX_REQUEST_BYTES]], [*files, writer])
                 server.sendall(request[MAX_REQUEST_BYTES:])
                 pid = int(server.recv(16))
         finally:
@@ -143,21 +169,24 @@ def serve(requests: socket.socket) -> list[str] | None:
         size = int.from_bytes(requests.recv(4, socket.MSG_WAITALL), "big")
         if not size:
             return None
-        data, (log, exit_code), _, _ = socket.recv_fds(requests, min(size, MAX_REQUEST_BYTES), 2)
+        data, (log, errors, exit_code), _, _ = socket.recv_fds(requests, min(size, MAX_REQUEST_BYTES), 3)
         if len(data) < size:
             data += requests.recv(size - len(data), socket.MSG_WAITALL)
         pid = os.fork()
         if not pid:
             signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number in (signal.SIGCHLD, signal.SIGHUP):  # under nohup, SIGHUP and SIGINT are ignored
+                signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             for file in (woken, waker, exit_code, *exit_codes.values()):
                 os.close(file)
-            command, environment = json.loads(data)
-            _become(environment, log)
+            command, environment, folder = json.loads(data)
+            _become(environment, folder, log, errors)
             requests.sendall(str(os.getpid()).encode())  # from now on it can be signalled
             requests.close()
             return list(command)
         os.close(log)
+        os.close(errors)
         exit_codes[pid] = exit_code
 
 
@@ -172,16 +201,19 @@ def _send_exit_codes(exit_codes: dict[int, int]) -> None:
         os.close(file)
 
 
-def _become(environment: dict[str, str], log: int) -> None:
-    """Become the process of a service: with a session, an environment and a log of its own."""
+def _become(environment: dict[str, str], folder: str, log: int, errors: int) -> None:
+    """Become the process of a service: with a session, a folder, an environment and a log of its own."""
     os.setsid()
+    os.chdir(folder)
     os.dup2(log, 1)
-    os.dup2(log, 2)
+    os.dup2(errors, 2)
     os.close(log)
+    os.close(errors)
     os.environ.clear()
     os.environ.update(environment)
-    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[0:0] = [path for path in paths if path and path not in sys.path]
+    # As for `python -m`: the folder comes first, then the variable.
+    paths = [folder, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+    sys.path[0:0] = paths
 
 
 if __name__ == "__main__":

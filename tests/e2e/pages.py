@@ -30,15 +30,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import IO
 
 import pytest
 from redis import Redis
 
+from effort import IS_FULL
 from installation import PIP, WITH_WHAT_IS_THERE
 from orchestrator.redis_rq.keys import Keys
 from processes import wait_until
 from pytest_runs import install_plugin, own_environment
 from servers.redis_server import find_redis_cli, own_redis, require_redis_server
+from warm_processes import WARM_SERVER
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -49,12 +52,14 @@ READING = re.compile(
     r"redis-cli (GET|HGET|HGETALL|LRANGE|XRANGE) |orchestrator (show|list|history|explain|dead-letters list) "
 )
 PATIENCE_S = 180.0
+SERVICE = re.compile(r"orchestrator (coordinator|worker)[\w .,=-]*")
+"""A service whose arguments mean the same without a shell."""
 ORDINARY_COMMAND = f'exec {sys.executable} -m orchestrator "$@"'
-WARM_SERVER = Path(__file__).with_name("warm_command.py")
+WARM_COMMANDS = Path(__file__).with_name("warm_command.py")
 WARM_COMMAND = f"""\
 case $1 in
 coordinator | run | worker) ;;
-*) exec {sys.executable} -I -S {WARM_SERVER} {{socket}} "$@" ;;
+*) exec {sys.executable} -I -S {WARM_COMMANDS} {{socket}} "$@" ;;
 esac
 """
 INSTALLED_FROM = ("pyproject.toml", "README.md", "LICENSE", "orchestrator", "executors")
@@ -180,18 +185,25 @@ class Reader:
         for line in block.text.splitlines():
             log = (self.folder / f"service-{len(self.services)}.log").open("wb")
             self.stack.enter_context(log)
-            service = subprocess.Popen(
-                ["bash", "-c", re.sub(r"^((?:\w+=\S+ )*)", r"\1exec ", line)],
-                cwd=self.folder,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            service = self._start_service(line, log)
             self.services.append(service)
             self.stack.callback(end_service, service)
             if "orchestrator coordinator" in line and self.redis_url:
                 self.wait_for_coordinator(service)
+
+    def _start_service(self, line: str, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        ours = str(self.folder / "bin" / "orchestrator")
+        is_ours = shutil.which("orchestrator", path=self.environment["PATH"]) == ours
+        if is_ours and SERVICE.fullmatch(line) and not IS_FULL:
+            return WARM_SERVER.start(shlex.split(line), self.environment, log, folder=self.folder)
+        return subprocess.Popen(
+            ["bash", "-c", re.sub(r"^((?:\w+=\S+ )*)", r"\1exec ", line)],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
 
     def wait_for_coordinator(self, service: subprocess.Popen[bytes]) -> None:
         """Commands wait ten seconds for a reply; a reader is slower than the start of a coordinator."""
@@ -292,7 +304,7 @@ def warm_commands(folder: Path, environment: dict[str, str]) -> Iterator[Path]:
     """The socket of a process that runs commands without importing their modules again."""
     with tempfile.TemporaryDirectory(prefix="w") as short:
         socket = Path(short, "s")
-        command = [sys.executable, str(WARM_SERVER), "serve", str(socket)]
+        command = [sys.executable, str(WARM_COMMANDS), "serve", str(socket)]
         server = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL)
         try:
             wait_until(lambda: socket.exists() or server.poll() is not None, what="the server of commands")

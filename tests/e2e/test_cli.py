@@ -19,11 +19,13 @@ from typing import Any
 
 import pytest
 
+from effort import IS_FULL
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.spec.validation import check_spec
-from processes import PatientClient, is_running, wait_until
+from processes import PYTHON_MODULE, PatientClient, is_running, run_module, wait_until
 from servers.redis_server import RedisServer, own_redis, require_redis_server
+from warm_processes import WARM_SERVER
 
 ROOT = Path(__file__).parents[2]
 ORDER = str(ROOT / "docs" / "examples" / "order.yaml")
@@ -70,33 +72,31 @@ class Terminal:
     stack: ExitStack
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "orchestrator", *arguments],
-            cwd=self.folder,
-            env=self.environment | environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        command = ["orchestrator", *arguments]
+        return run_module(command, self.environment | environment, self.folder, timeout_s=300)
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[Any]:
         """Start a command in the background; its output is in the file <command>.log."""
         log = self.stack.enter_context((self.folder / f"{arguments[0]}.log").open("w"))
-        process = subprocess.Popen(
-            [sys.executable, "-m", "orchestrator", *arguments],
-            cwd=self.folder,
-            env=self.environment | environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            text=True,
-            preexec_fn=_restore_signal_handlers,
-        )
+        command, variables = ["orchestrator", *arguments], self.environment | environment
+        process: subprocess.Popen[Any]
+        if arguments[0] in ("coordinator", "worker") and not IS_FULL:
+            process = WARM_SERVER.start(command, variables, log, folder=self.folder)
+        else:
+            process = subprocess.Popen(
+                [*PYTHON_MODULE, *command],
+                cwd=self.folder,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                text=True,
+                preexec_fn=_restore_signal_handlers,
+            )
         self.stack.callback(_end, process)
         return process
 
-    def serve(self) -> subprocess.Popen[str]:
+    def serve(self) -> subprocess.Popen[Any]:
         """Start a coordinator. It serves when this returns: a command waits ten seconds for its reply."""
         coordinator = self.start("coordinator")
         wait_until(lambda: "serves 'orchestrator'" in self.log("coordinator"), what="a coordinator")

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.backend.sqlite.store import SqliteStore
-from processes import PATIENCE_S, wait_until
+from processes import PATIENCE_S, run_module, wait_until
 from servers.receiver import receiver
 
 ROOT = Path(__file__).parents[2]
@@ -70,15 +70,8 @@ class Folder:
     stack: ExitStack
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "orchestrator", "run", "--local", *arguments],
-            cwd=self.path,
-            env=self.environment | environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-        )
+        command = ["orchestrator", "run", "--local", *arguments]
+        return run_module(command, self.environment | environment, self.path, PATIENCE_S)
 
     def start(self, log: str, *arguments: str) -> subprocess.Popen[str]:
         """Start a command in the background; its output is in the file `log`."""
