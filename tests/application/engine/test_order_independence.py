@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 
+from effort import count
 from orchestrator.application.records.events import ContinueEvent, StepEvent
 from orchestrator.application.records.status import WorkflowStatus
 from worlds.documents import Json, document, step, when
 from worlds.engine_world import EngineWorld, Execute, executed_result, world_of
 from worlds.records import ended_legally, essence, reloaded, same_numbers
 
-SEEDS = range(50)
+SEEDS = range(count(20, 50))
 ORDERS = 3
 MOST_EVENTS = 3_000
 
