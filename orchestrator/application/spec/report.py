@@ -47,6 +47,7 @@ CODES = frozenset(
         "bad_id",
         "bad_path",
         "bad_policy",
+        "bad_reference",
         "bad_schedule",
         "bad_secret",
         "bad_type",
@@ -76,6 +77,7 @@ WARNINGS = frozenset(
     {
         "doubtful_operator",
         "doubtful_path",
+        "doubtful_template",
         "endless_loop",
         "endless_wait",
         "never_compensates",
@@ -191,11 +193,21 @@ class Report:
         """Return the problems with line and column, in the order of the document."""
         entries = []
         for problem in problems:
-            path = parse_path(problem.path, self._data)
+            path, problem = self._at_written_text(problem)
             problem = self._with_position(path, problem)
             position = self._order.get(problem.source, 0), problem.line or 0, problem.column or 0
             entries.append(((*position, *self._ordinal(path)), problem))
         return tuple(problem for _, problem in sorted(entries, key=lambda entry: entry[0]))
+
+    def _at_written_text(self, problem: Problem) -> tuple[Path, Problem]:
+        """Return a problem with its path. One inside of an expanded text is a problem of the text."""
+        path = parse_path(problem.path, self._data)
+        data = self._data
+        for depth, segment in enumerate(path):
+            if isinstance(data, str):
+                return path[:depth], replace(problem, path=render_path(path[:depth]))
+            data = child(data, segment)
+        return path, problem
 
     def _with_position(self, path: Path, problem: Problem) -> Problem:
         has_position = problem.line is not None or problem.source is not None
