@@ -98,31 +98,32 @@ def _bracket_hint(inside: str) -> str:
     return f"write names and positions after dots: {{{{ {names} }}}}" if _PATH.fullmatch(names) else _A_PATH
 
 
+def _write(form: str) -> Callable[[str], str]:
+    """Return a hint of this form, in which PATH stands for the first path between the braces."""
+    return lambda inside: form.replace("PATH", _first_path(inside))
+
+
 _CASES: tuple[tuple[Callable[[str], bool], str, Callable[[str], str]], ...] = (
-    (lambda inside: not inside, "there is no path in it", lambda inside: _A_PATH),
-    (_has(r"\{"), "there are braces in it", lambda inside: "one pair of braces holds one path"),
+    (lambda inside: not inside, "there is no path in it", _write(_A_PATH)),
+    (_has(r"\{"), "there are braces in it", _write("one pair of braces holds one path")),
     (
-        _has(r"""^(?:'.*'|".*"|-?[0-9.]+|true|false|null)$"""),
+        _has(r"""^(?:'[^']*'|"[^"]*"|-?[0-9][0-9.]*|true|false|null)$"""),
         "a literal needs no braces",
-        lambda inside: "write the literal alone",
+        _write("write the literal alone"),
     ),
     (
         _has(r"[=!<>]=|[<>]|&&|\|\||\b(?:and|not|in|is)\b"),
         "it compares",
-        lambda inside: f'write {{"==": [{{var: {_first_path(inside)}}}, 1]}}, with the operator that you need',
+        _write('write {"==": [{var: PATH}, 1]}, with the operator that you need'),
     ),
-    (
-        _has(r"\bif\b|\?"),
-        "it is a choice",
-        lambda inside: f"write {{if: [condition, {{var: {_first_path(inside)}}}, else]}}",
-    ),
+    (_has(r"\bif\b|\?"), "it is a choice", _write("write {if: [condition, {var: PATH}, else]}")),
     (_has(r"\|"), "a filter is an operator here", _filter_hint),
-    (_has(r"\("), "it calls a function", lambda inside: "write an operator, such as {list.length: {var: input.x}}"),
+    (_has(r"\("), "it calls a function", _write("write an operator, such as {list.length: {var: input.x}}")),
     (_has(r"\s+or\s+[^\W\d'\"]"), "a default is a literal", _default_hint),
     (_has(r"\[|\]"), "brackets are not part of a path", _bracket_hint),
     (
         _has(r"[+*/%~]|\s-|-\s|^-"),
         "it computes",
-        lambda inside: f'write {{"+": [{{var: {_first_path(inside)}}}, 1]}}, or {{cat: [...]}} to join texts',
+        _write('write {"+": [{var: PATH}, 1]}, or {cat: [...]} to join texts'),
     ),
 )

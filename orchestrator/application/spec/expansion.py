@@ -76,7 +76,9 @@ class _Expansion:
             [argument] = rule.values()
             self._nodes += 2 * len(argument) if "cat" in rule else 2
             if self._nodes > DEFAULT_LIMITS.max_nodes:
-                message = f"the document has more than {DEFAULT_LIMITS.max_nodes:,} nodes, references expanded"
+                message = (
+                    f"the document has more than {DEFAULT_LIMITS.max_nodes:,} nodes, references expanded"
+                )
                 self._report.stop("too_big", message, TOO_BIG_HINT)
 
 

@@ -51,7 +51,11 @@ def _texts(kind: PlaceKind) -> _Walk:
             return rewrite(value, path, kind)
         if isinstance(value, list):
             return _replace(value, ((n, item, inner) for n, item in enumerate(value)), path, rewrite)
-        if not isinstance(value, dict) or is_secret_reference(value) or (len(value) == 1 and LITERAL in value):
+        if (
+            not isinstance(value, dict)
+            or is_secret_reference(value)
+            or (len(value) == 1 and LITERAL in value)
+        ):
             return value
         return _replace(value, ((key, item, inner) for key, item in value.items()), path, rewrite)
 
@@ -126,9 +130,9 @@ _STEP = _keys(
     source=_keys(configuration=_CONFIGURATION, override=_override),
 )
 _WORKFLOW = _keys(
-    outputs=_VALUES,
-    concurrency=_CONCURRENCY,
     sources=_each(_SOURCE),
     steps=_list_of(_STEP),
     flow=_list_of(_STEP),
+    outputs=_VALUES,
+    concurrency=_CONCURRENCY,
 )

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.application.errors import Problem
 from orchestrator.application.expressions.evaluation import secret_paths
 from orchestrator.application.expressions.short_references import has_braces
 from orchestrator.application.spec.checks import StepChecks, check_join, check_kind, check_step_spec
