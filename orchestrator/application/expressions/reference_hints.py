@@ -12,6 +12,8 @@ _QUOTING = "write {$literal: ...} around a text whose braces are meant as they a
 _A_PATH = "write a path, such as {{ steps.a.output.x }} or {{ input.name or 'you' }}"
 
 _PATH = re.compile(r"[^\W\d][\w-]*(?:\.[\w-]+)*")
+_QUOTED_TEXT = re.compile(r"""'[^']*'|"[^"]*\"""")
+_WORDS = frozenset({"and", "else", "if", "in", "is", "none", "not", "or"})
 _FILTER = re.compile(r"\s*\|\s*(\w*)")
 _OPERATORS = {
     "abs": "num.abs",
@@ -66,8 +68,9 @@ def _join(hint: str) -> str:
 
 
 def _first_path(inside: str) -> str:
-    found = _PATH.match(inside)
-    return found[0] if found else "input.x"
+    """Return the path that was probably meant: the first one outside of quotes."""
+    paths = _PATH.findall(_QUOTED_TEXT.sub(" ", inside))
+    return next((path for path in paths if path not in _WORDS), "input.x")
 
 
 def _has(pattern: str) -> Callable[[str], bool]:
