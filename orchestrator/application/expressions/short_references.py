@@ -30,8 +30,10 @@ _DEFAULT = rf"{_STRING}|(?:{_NUMBER}|true|false|null)(?![\w.-])"
 _REFERENCE = re.compile(rf"\{{\{{\s*+({_PATH})(?:\s++or\s++({_DEFAULT}))?+\s*+\}}\}}")
 _ESCAPED = re.compile(_ESCAPE)
 
-WHOLE_REFERENCE_PATTERN = r"^\{\{\s*[^\s{}|()'\"]+(\s+or\s+\S.*)?\s*\}\}$"
-"""The same for the JSON Schema of an editor, which need not be exact."""
+WHOLE_REFERENCE_PATTERN = r"""^\{\{\s*[^\s{}|()'"]+(\s+or\s+\S.*)?\s*\}\}$"""
+"""A text that is one reference, for the JSON Schema of editors. It accepts more than there is."""
+MIXED_TEXT_PATTERN = r"\{\{[\s\S]*\}\}"
+"""A text with references, for the same purpose."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.application.expressions.evaluation import LITERAL
-from orchestrator.application.expressions.short_references import WHOLE_REFERENCE_PATTERN
+from orchestrator.application.expressions.short_references import (
+    MIXED_TEXT_PATTERN,
+    WHOLE_REFERENCE_PATTERN,
+)
 from orchestrator.application.spec import model as language
 from orchestrator.application.spec.checks import FORBIDDEN_KEYS
 from orchestrator.application.spec.field_types import DEFINITION_REF
@@ -146,7 +149,7 @@ DEFINITIONS: dict[str, Any] = {
     "Text": {
         "description": "A text with values in it, such as {{ input.kind }}-{{ input.size }}",
         "type": "string",
-        "pattern": r"\{\{.*\}\}",
+        "pattern": MIXED_TEXT_PATTERN,
     },
     "Values": {"type": "object", "additionalProperties": {DEFINITION_REF: "Expression"}},
 }

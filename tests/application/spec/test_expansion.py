@@ -5,10 +5,12 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+import jsonschema
 import pytest
 
 from orchestrator.application.errors import InvalidSpec, Problem
 from orchestrator.application.expressions.evaluation import LITERAL
+from orchestrator.application.spec.json_schema import build_schema
 from orchestrator.application.spec.model import LoadedSpec, workflow_id
 from orchestrator.application.spec.validation import check_spec, load_spec, load_stored_spec
 from orchestrator.application.values.document_limits import DEFAULT_LIMITS
@@ -95,6 +97,14 @@ def test_a_reference_means_the_same_as_its_long_form_at_every_place() -> None:
     assert short.graph == long.graph
     assert (short.has_short_references, long.has_short_references) == (True, False)
     assert written == before
+
+
+def test_the_schema_accepts_a_reference_at_every_place() -> None:
+    schema = jsonschema.Draft202012Validator(build_schema())
+    longer = {"id": "s", "fn": "f", "when": "{{ input.x }} > 1"}
+
+    assert list(schema.iter_errors(everywhere(in_short))) == []
+    assert [error.json_path for error in schema.iter_errors({"steps": [longer]})] == ["$.steps[0].when"]
 
 
 def test_the_document_stays_as_it_is_written() -> None:
