@@ -8,7 +8,7 @@ from collections.abc import Callable
 MAX_SHOWN = 60
 _MAX_READ = 400
 
-_QUOTING = "write {$literal: ...} around a text whose braces are meant as they are"
+_QUOTING = "{$literal: ...} keeps braces as text"
 _A_PATH = "write a path, such as {{ steps.a.output.x }} or {{ input.name or 'you' }}"
 
 _PATH = re.compile(r"[^\W\d][\w-]*(?:\.[\w-]+)*")
@@ -69,7 +69,8 @@ def _join(hint: str) -> str:
 
 def _first_path(inside: str) -> str:
     """Return the path that was probably meant: the first one outside of quotes."""
-    paths = _PATH.findall(_QUOTED_TEXT.sub(" ", inside))
+    text = _QUOTED_TEXT.sub(" ", inside)
+    paths = (found[0] for found in _PATH.finditer(text) if not text[found.end() :].lstrip().startswith("("))
     return next((path for path in paths if path not in _WORDS), "input.x")
 
 
@@ -116,17 +117,25 @@ _CASES: tuple[tuple[Callable[[str], bool], str, Callable[[str], str]], ...] = (
     ),
     (
         _has(r"[=!<>]=|[<>]|&&|\|\||\b(?:and|not|in|is)\b"),
-        "it compares",
+        "a comparison is an operator here",
         _write('write {"==": [{var: PATH}, 1]}, with the operator that you need'),
     ),
-    (_has(r"\bif\b|\?"), "it is a choice", _write("write {if: [condition, {var: PATH}, else]}")),
+    (
+        _has(r"\bif\b|\?"),
+        "a choice is an operator here",
+        _write("write {if: [condition, {var: PATH}, else]}"),
+    ),
     (_has(r"\|"), "a filter is an operator here", _filter_hint),
-    (_has(r"\("), "it calls a function", _write("write an operator, such as {list.length: {var: input.x}}")),
+    (
+        _has(r"\("),
+        "a call is an operator here",
+        _write("write an operator, such as {list.length: {var: PATH}}"),
+    ),
     (_has(r"\s+or\s+[^\W\d'\"]"), "a default is a literal", _default_hint),
     (_has(r"\[|\]"), "brackets are not part of a path", _bracket_hint),
     (
         _has(r"[+*/%~]|\s-|-\s|^-"),
-        "it computes",
+        "arithmetic is an operator here",
         _write('write {"+": [{var: PATH}, 1]}, or {cat: [...]} to join texts'),
     ),
 )

@@ -26,7 +26,7 @@ from orchestrator.application.expressions.short_references import (
     parse_text,
 )
 
-LITERAL_HINT = "; write {$literal: ...} around a text whose braces are meant as they are"
+LITERAL_HINT = "; {$literal: ...} keeps braces as text"
 
 REFERENCES: list[tuple[str, Any]] = [
     ("{{ input.name }}", {"var": "input.name"}),
@@ -98,13 +98,25 @@ BAD: list[tuple[str, str, str]] = [
     ("{{ input.x | default('a') }}", "a filter is an operator here", "write {{ input.x or 'text' }}"),
     ("{{ input.x | join(', ') }}", "a filter", 'write {str.join: [{var: input.x}, ", "]}'),
     ("{{ input.x | replace('a', 'b') }}", "a filter", 'write {str.replace: [{var: input.x}, "old", "new"]}'),
-    ("{{ len(input.x) }}", "it calls a function", "write an operator, such as {list.length: "),
-    ("{{ input.x + 1 }}", "it computes", 'write {"+": [{var: input.x}, 1]}, or {cat: [...]}'),
-    ("{{ -input.x }}", "it computes", 'write {"+": [{var: input.x}, 1]}'),
-    ("{{ input.x == 1 }}", "it compares", 'write {"==": [{var: input.x}, 1]}'),
-    ("{{ not input.x }}", "it compares", 'write {"==": [{var: input.x}, 1]}, with the operator that you'),
-    ("{{ 'a' ~ 'b' }}", "it computes", 'write {"+": [{var: input.x}, 1]}'),
-    ("{{ 'a' if input.x else 'b' }}", "it is a choice", "write {if: [condition, {var: input.x}, else]}"),
+    ("{{ len(input.x) }}", "a call is an operator here", "such as {list.length: {var: input.x}}"),
+    (
+        "{{ input.x + 1 }}",
+        "arithmetic is an operator here",
+        'write {"+": [{var: input.x}, 1]}, or {cat: [...]}',
+    ),
+    ("{{ -input.x }}", "arithmetic is an operator here", 'write {"+": [{var: input.x}, 1]}'),
+    ("{{ input.x == 1 }}", "a comparison is an operator here", 'write {"==": [{var: input.x}, 1]}'),
+    (
+        "{{ not input.x }}",
+        "a comparison is an operator here",
+        'write {"==": [{var: input.x}, 1]}, with the operator that you',
+    ),
+    ("{{ 'a' ~ 'b' }}", "arithmetic is an operator here", 'write {"+": [{var: input.x}, 1]}'),
+    (
+        "{{ 'a' if input.x else 'b' }}",
+        "a choice is an operator here",
+        "write {if: [condition, {var: input.x}, else]}",
+    ),
     ("{{ input.x or input.y }}", "a default is a literal", "{any.default: [{var: input.x}, {var: input.y}]}"),
     ("{{ input.x[0]['a-b'] }}", "brackets are not part of a path", "after dots: {{ input.x.0.a-b }}"),
     ("{{ input.x[-1] }}", "brackets are not part of a path", "after dots: {{ input.x.-1 }}"),

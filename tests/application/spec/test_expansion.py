@@ -207,13 +207,13 @@ def check_problem(text: str, code: str, path: str, message: str) -> None:
             "steps:\n  - {id: s, fn: f, input: {x: {cat: [a, ^'{{ 1 + 1 }}']}}}",
             "bad_reference",
             "steps[0].input.x.cat[1]",
-            "it computes",
+            "arithmetic",
         ),
         (
             "steps:\n  - {id: s, fn: f, when: ^'{{ input.n > 3 }}'}",
             "bad_reference",
             "steps[0].when",
-            "it compares",
+            "a comparison",
         ),
         (
             "steps:\n  - {id: s, fn: f, when: ^'{{ input.n }} > 3'}",
