@@ -10,6 +10,7 @@ This is the only place where `{{ path }}` gets its meaning. Where braces hold so
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.application.expressions.short_references import (
@@ -22,24 +23,45 @@ from orchestrator.application.expressions.short_references import (
 )
 from orchestrator.application.spec.expression_places import PlaceKind, rewrite_texts
 from orchestrator.application.spec.report import Report
-from orchestrator.application.values.document_limits import DEFAULT_LIMITS, TOO_BIG_HINT
+from orchestrator.application.values.document_limits import TOO_BIG_HINT
 from orchestrator.application.values.paths import Path
 
 SOURCES_ROOT = "sources"
 """The only root that the configuration of a source can read."""
 
 
-def expand_workflow(workflow: dict[str, Any], report: Report, *, is_stored: bool) -> dict[str, Any]:
+@dataclass(slots=True)
+class ReferenceBudget:
+    """How many nodes the references of a document and of its inline children may add, all together.
+
+    Without it an alias that repeats a text would make a document large that is small as it is written.
+    """
+
+    max_nodes: int
+    spent: int = 0
+
+    def spend(self, rule: Any, report: Report) -> None:
+        """Count an expression that replaces a text; raise DocumentTooBig if it is too much."""
+        if isinstance(rule, dict):
+            self.spent += 2 * len(rule["cat"]) if "cat" in rule else 2
+        if self.spent > self.max_nodes:
+            message = f"the document has more than {self.max_nodes:,} nodes, short references expanded"
+            report.stop(message, TOO_BIG_HINT)
+
+
+def expand_workflow(
+    workflow: dict[str, Any], report: Report, budget: ReferenceBudget, *, is_stored: bool
+) -> dict[str, Any]:
     """Return a workflow with its short references as expressions; the same object if it has none."""
-    expanded: dict[str, Any] = _Expansion(report, is_stored, "flow" in workflow).expand(workflow)
+    expanded: dict[str, Any] = _Expansion(report, budget, is_stored, "flow" in workflow).expand(workflow)
     return expanded
 
 
 class _Expansion:
-    def __init__(self, report: Report, is_stored: bool, is_flow: bool) -> None:
-        self._report, self._is_lenient, self._is_stored = report, is_stored or is_flow, is_stored
+    def __init__(self, report: Report, budget: ReferenceBudget, is_stored: bool, is_flow: bool) -> None:
+        self._report, self._budget = report, budget
+        self._is_lenient, self._is_stored = is_stored or is_flow, is_stored
         self._known: dict[tuple[str, PlaceKind], Any] = {}  # an alias may repeat a long text many times
-        self._nodes = 0
 
     def expand(self, workflow: dict[str, Any]) -> Any:
         return rewrite_texts(workflow, self._expand_text)
@@ -54,7 +76,7 @@ class _Expansion:
             self._report.add(path, "bad_reference", str(rule), rule.hint)
             self._report.ignore_further(path)
             return text
-        self._count(rule)
+        self._budget.spend(rule, self._report)
         return rule
 
     def _expand_known(self, text: str, path: Path, kind: PlaceKind) -> Any:
@@ -69,17 +91,6 @@ class _Expansion:
         if len(parts) > MAX_PARTS and self._is_stored:
             return text
         return text if parts == [text] else build_rule(parts)
-
-    def _count(self, rule: Any) -> None:
-        """Stop at a document that becomes too large. The limit is that of a document without references."""
-        if isinstance(rule, dict) and not self._is_stored:
-            [argument] = rule.values()
-            self._nodes += 2 * len(argument) if "cat" in rule else 2
-            if self._nodes > DEFAULT_LIMITS.max_nodes:
-                message = (
-                    f"the document has more than {DEFAULT_LIMITS.max_nodes:,} nodes, references expanded"
-                )
-                self._report.stop("too_big", message, TOO_BIG_HINT)
 
 
 def _is_one_pair(text: str) -> bool:

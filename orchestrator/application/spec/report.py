@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from orchestrator.application.errors import InvalidSpec, Problem
+from orchestrator.application.errors import DocumentTooBig, InvalidSpec, Problem
 from orchestrator.application.spec.cron import zone_names
 from orchestrator.application.spec.document import Document, find_owner
 from orchestrator.application.spec.field_types import ON_ERROR, PLAIN_ACTIONS, PLAIN_JOINS
@@ -184,10 +184,10 @@ class Report:
         if self._problems:
             raise InvalidSpec(self.problems, self._source)
 
-    def stop(self, code: str, message: str, hint: str) -> NoReturn:
-        """Raise InvalidSpec with one problem of the document as a whole. It has no line: to find it, the
+    def stop(self, message: str, hint: str) -> NoReturn:
+        """Raise DocumentTooBig, a problem of the document as a whole. It has no line: to find it, the
         positions of the whole document would be read."""
-        raise InvalidSpec([Problem("", code, message, hint)], self._source)
+        raise DocumentTooBig([Problem("", "too_big", message, hint)], self._source)
 
     def with_positions(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
         """Return the problems with line and column, in the order of the document."""

@@ -12,6 +12,7 @@ loaded without the checks of References, without warnings, and within the larger
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,7 +27,7 @@ from orchestrator.application.spec.document import (
     scan_document,
     scan_documents,
 )
-from orchestrator.application.spec.expansion import expand_workflow
+from orchestrator.application.spec.expansion import ReferenceBudget, expand_workflow
 from orchestrator.application.spec.expression_checks import ExpressionChecks
 from orchestrator.application.spec.field_types import timeout_seconds
 from orchestrator.application.spec.flowtoy_output import read_output, reject_templates
@@ -89,7 +90,7 @@ def load_spec(
     A process that shows no warnings need not search for them: `with_warnings=False`.
     """
     document, problems = scan_document(text, source, limits)
-    return _load(document.data, Report(document.data, [document], problems), with_warnings)
+    return _load(document.data, Report(document.data, [document], problems), with_warnings, limits)
 
 
 def load_specs(texts: Sequence[tuple[str, str]]) -> LoadedSpec:
@@ -112,7 +113,7 @@ def scan_specs(texts: Sequence[tuple[str, str]]) -> tuple[LoadedSpec | None, Rep
     else:
         data, documents, problems = scan_documents(texts)
         report = Report(data, documents, problems)
-    return _scan(data, report), report
+    return _scan(data, report, ReferenceBudget(DEFAULT_LIMITS.max_nodes)), report
 
 
 def check_spec(data: Any, source_map: SourceMap | None = None, source: str | None = None) -> LoadedSpec:
@@ -131,7 +132,8 @@ def load_stored_spec(data: Any, *, with_short_references: bool = True) -> Loaded
     report = Report(data)
     report.extend(check_data(data, limits=DATA_LIMITS))
     report.raise_if_any()
-    loaded = _scan(data, report, is_stored=True, with_short_references=with_short_references)
+    budget = ReferenceBudget(sys.maxsize) if with_short_references else None
+    loaded = _scan(data, report, budget, is_stored=True)
     report.raise_if_any()
     assert loaded is not None, "what cannot be loaded has problems"
     return loaded
@@ -140,8 +142,10 @@ def load_stored_spec(data: Any, *, with_short_references: bool = True) -> Loaded
 # One workflow -----------------------------------------------------------------------------------------------
 
 
-def _load(data: Any, report: Report, with_warnings: bool) -> LoadedSpec:
-    loaded = _scan(data, report, with_warnings=with_warnings)
+def _load(
+    data: Any, report: Report, with_warnings: bool, limits: DocumentLimits = DEFAULT_LIMITS
+) -> LoadedSpec:
+    loaded = _scan(data, report, ReferenceBudget(limits.max_nodes), with_warnings=with_warnings)
     report.raise_if_any()
     assert loaded is not None, "what cannot be loaded has problems"
     return replace(loaded, warnings=report.warnings) if with_warnings else loaded
@@ -150,19 +154,19 @@ def _load(data: Any, report: Report, with_warnings: bool) -> LoadedSpec:
 def _scan(
     data: Any,
     report: Report,
+    budget: ReferenceBudget | None,
     *,
     with_warnings: bool = True,
     is_stored: bool = False,
-    with_short_references: bool = True,
 ) -> LoadedSpec | None:
     """Load what is valid, and report the rest; None if nothing is. Raises InvalidSpec for a document with
-    too many steps, before anything else is checked."""
+    too many steps, before anything else is checked. Without a budget, short references are text."""
     if not isinstance(data, dict):
         report.add((), "bad_type", f"a workflow must be a mapping with steps, not {describe_value(data)}")
         return None
     if not is_stored and (steps := _count_steps(data)) > DEFAULT_LIMITS.max_steps:
-        report.stop("too_big", too_many_steps_message(steps, DEFAULT_LIMITS), TOO_BIG_HINT)
-    loaded = _WorkflowLoader(data, report, _Nesting(), is_stored, with_short_references).load()
+        report.stop(too_many_steps_message(steps, DEFAULT_LIMITS), TOO_BIG_HINT)
+    loaded = _WorkflowLoader(data, report, _Nesting(), is_stored, budget).load()
     if with_warnings and not is_stored and not report.has_problems:
         check_warnings(loaded, report)
     return loaded
@@ -201,10 +205,10 @@ class _WorkflowLoader:
         report: Report,
         nesting: _Nesting,
         is_stored: bool,
-        with_short_references: bool,
+        budget: ReferenceBudget | None,
     ) -> None:
         self._document, self._report, self._text = document, report, canonical_json(document)
-        self._is_stored, self._with_short_references = is_stored, with_short_references
+        self._is_stored, self._budget = is_stored, budget
         self._data = data = self._expand_references()
         self._has_secrets = (
             f'"{SECRET}":' in self._text
@@ -220,11 +224,11 @@ class _WorkflowLoader:
 
     def _expand_references(self) -> dict[str, Any]:
         """Return the document with expressions instead of short references."""
-        if not self._with_short_references or not has_braces(self._text):
+        if self._budget is None or not has_braces(self._text):
             return self._document
         if not self._is_stored:
             warn_of_templates(self._document, self._report)
-        return expand_workflow(self._document, self._report, is_stored=self._is_stored)
+        return expand_workflow(self._document, self._report, self._budget, is_stored=self._is_stored)
 
     def load(self) -> LoadedSpec:
         header, report = self._header, self._report
@@ -288,7 +292,7 @@ class _WorkflowLoader:
             content_hash(self._text),
             uses_shared_values="kv" in self._text,
             has_short_references=self._data is not self._document,
-            keeps_braces=not self._with_short_references,
+            keeps_braces=self._budget is None,
             size=len(self._text),
         )
 
@@ -408,7 +412,7 @@ class _WorkflowLoader:
             self._report.add((*path, "schedule"), "bad_schedule", message)
         nesting = replace(self._nesting, left=self._nesting.left - 1)
         report, is_stored = self._report.inside(path), self._is_stored
-        loaded = _WorkflowLoader(workflow, report, nesting, is_stored, self._with_short_references).load()
+        loaded = _WorkflowLoader(workflow, report, nesting, is_stored, self._budget).load()
         return ChildSpec(document=workflow, loaded=loaded)
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from orchestrator.application.errors import InvalidSpec, Problem
+from orchestrator.application.errors import DocumentTooBig, InvalidSpec, Problem
 from orchestrator.application.expressions.evaluation import LITERAL
 from orchestrator.application.spec.json_schema import build_schema
 from orchestrator.application.spec.model import LoadedSpec, workflow_id
 from orchestrator.application.spec.validation import check_spec, load_spec, load_stored_spec
-from orchestrator.application.values.document_limits import DEFAULT_LIMITS
+from orchestrator.application.values.document_limits import DEFAULT_LIMITS, DocumentLimits
 
 # A document that has a reference at every place that takes an expression. PLACE(x) is {{ x }} in one copy and
 # {var: x} in the other.
@@ -333,7 +333,18 @@ def test_aliases_cannot_make_a_document_too_large() -> None:
     [problem] = problems_of(text)
 
     assert (problem.code, problem.path) == ("too_big", "")
-    assert "more than 500,000 nodes, references expanded" in problem.message
+    assert "more than 500,000 nodes, short references expanded" in problem.message
+
+
+def test_the_children_of_a_document_share_its_limit() -> None:
+    """A coordinator checks small documents in its loop: one that becomes large is checked elsewhere."""
+    child = "{id: s%d, workflow: {steps: [{id: s, fn: f, input: {x: [*text, *text]}}]}}"
+    steps = ", ".join(child % n for n in range(20))
+    text = f"x-text: &text '{'{{ input.x }} ' * 50}'\nsteps: [{steps}]"
+
+    with pytest.raises(DocumentTooBig, match="more than 3,000 nodes, short references expanded"):
+        load_spec(text, limits=DocumentLimits(max_nodes=3_000))
+    assert load_spec(text, limits=DocumentLimits(max_nodes=9_000)).spec.steps
 
 
 # ---- stored documents
