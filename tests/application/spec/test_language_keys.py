@@ -1363,7 +1363,7 @@ def test_a_flow_is_a_list_of_steps_with_names() -> None:
     [
         ("flow:\n  - {name: a, fn: f, input: ^'{{ flows.b.x }}'}", "flow[0].input"),
         ("flow:\n  - {name: a, fn: f, input: {x: [^'{% if x %}']}}", "flow[0].input.x[0]"),
-        ("flow:\n  - {name: a, fn: f, input: ^{template: '{{ flows.b.x }}'}}", "flow[0].input"),
+        ("flow:\n  - {name: a, fn: f, input: ^{template: '{{ input.x }}'}}", "flow[0].input"),
         ("flow:\n  - {name: a, fn: f, input: ^{template: plain}}", "flow[0].input"),
         (
             "sources: {x: {type: y, configuration: {url: ^'http://{{ a }}'}}}\nflow: []",
