@@ -83,7 +83,7 @@ class InvalidSpec(OrchestratorError):
 
 
 class DocumentTooBig(InvalidSpec):
-    """A document has too many bytes or nodes. This is found first, so nothing else was checked."""
+    """A document has too many bytes, nodes or steps. This is found first, so nothing else was checked."""
 
 
 class InvalidEvent(OrchestratorError):

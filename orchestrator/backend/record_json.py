@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import Any
 
-from orchestrator.application.records.record import RECORD_PARTS, WorkflowRecord, read_parts
+from orchestrator.application.records.record import (
+    RECORD_PARTS,
+    SHORT_REFERENCES,
+    WorkflowRecord,
+    read_parts,
+)
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.spec.validation import load_stored_spec
@@ -19,6 +24,8 @@ def record_as_dict(record: WorkflowRecord) -> dict[str, Any]:
     stored: dict[str, Any] = {name: getattr(record, name) for name in _FIELDS}
     stored |= {name: asdict(stored[name]) for name in RECORD_PARTS if stored[name] is not None}
     units = {name: {unit: one.as_dict() for unit, one in getattr(record, name).items()} for name in _UNITS}
+    if record.loaded.has_short_references:
+        stored[SHORT_REFERENCES] = True
     return {**stored, **units, "status": record.status.value, "document": record.loaded.document}
 
 
@@ -29,4 +36,5 @@ def record_from_dict(stored: dict[str, Any]) -> WorkflowRecord:
         {unit: StepRecord.from_dict(one) for unit, one in stored[name].items()} for name in _UNITS
     )
     values["status"] = WorkflowStatus(stored["status"])
-    return WorkflowRecord(loaded=load_stored_spec(stored["document"]), steps=steps, items=items, **values)
+    loaded = load_stored_spec(stored["document"], with_short_references=SHORT_REFERENCES in stored)
+    return WorkflowRecord(loaded=loaded, steps=steps, items=items, **values)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from orchestrator.application.expressions.short_references import has_braces, holds_reference
 from orchestrator.application.values.failure_kinds import type_name
 from orchestrator.builder.branches import ABSENT, Branch
 from orchestrator.builder.expressions import Expr, Reference, Step, copy_data, render, spec_error
@@ -125,9 +126,11 @@ def _write_targets(entry: Branch, owner: object, step_id: str) -> Any:
 
 
 def _has_expressions(value: Any) -> bool:
+    if isinstance(value, str):
+        return has_braces(value) and holds_reference(value)
     if isinstance(value, Mapping):
         return any(map(_has_expressions, value.values()))
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, Sequence):
         return any(map(_has_expressions, value))
     return isinstance(value, Expr)
 

@@ -228,7 +228,7 @@ def ref(path: str) -> Reference:
 
 
 def literal(value: Json) -> Expr:
-    """Quote data, so that it is never evaluated."""
+    """Quote data, so that it is never evaluated: a mapping like {"var": "x"}, or a text with {{ braces }}."""
     return Expr({LITERAL: copy_data(value)})
 
 

@@ -31,6 +31,7 @@ from orchestrator.convert.flow8 import convert_flow8
 from orchestrator.convert.flowtoy import convert_flowtoy
 from orchestrator.convert.libraries import MissingLibrary
 from orchestrator.convert.notes import Note, Notes
+from orchestrator.convert.quoting import quote_braces
 from orchestrator.convert.runfox import convert_runfox
 
 __all__ = [
@@ -82,6 +83,7 @@ def convert(text: str, dialect: str | None = None) -> ConversionResult:
     for problem in problems:
         notes.add_lost(problem.path, problem.message, "read as null" if problem.code == "not_json" else "")
     document = _CONVERTERS[dialect](_replace_non_json(source.data) if problems else source.data, notes)
+    document = quote_braces(document)
     _note_problems(document, notes)
     is_same = document == source.data and not problems
     located = tuple(note.located_by(source.source_map) for note in notes.as_tuple())

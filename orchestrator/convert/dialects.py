@@ -52,7 +52,9 @@ def find_foreign_dialect(data: Any, is_valid: bool) -> str | None:
     flow = data.get("flow")
     if not isinstance(flow, list) or "steps" in data:
         return None
-    theirs, ours = _find_first(data, _is_of_flowtoy), _find_first(flow, _is_ours, ("flow",))
+    calls_sources = any(isinstance(step, dict) and step.get("source") is not None for step in flow)
+    is_theirs = _is_of_flowtoy if calls_sources or not is_valid else _is_only_of_flowtoy
+    theirs, ours = _find_first(data, is_theirs), _find_first(flow, _is_ours, ("flow",))
     if theirs is None or (ours is not None and is_valid):
         return None
     if ours is not None:
@@ -83,6 +85,14 @@ def _is_of_flowtoy(value: Any, path: Path) -> bool:
         return is_template(value) or (value == "rest" and (is_source or path[-1] == "source"))
     is_input = len(path) == 3 and path[0] == "flow" and path[2] == "input"
     return is_input and value is not None and not isinstance(value, dict)
+
+
+def _is_only_of_flowtoy(value: Any, path: Path) -> bool:
+    """The same for a valid flow whose steps call no sources: its templates are short references, or quoted.
+
+    A source calls a provider of flowtoy, which may wrap its results, and a conversion unwraps them.
+    """
+    return _is_of_flowtoy(value, path) and not (isinstance(value, str) and is_template(value))
 
 
 def _is_ours(value: Any, path: Path) -> bool:

@@ -1,4 +1,7 @@
-"""Converts runfox documents. They are valid here; notes describe the differences in meaning."""
+"""Converts runfox documents. They are valid here; notes describe the differences in meaning.
+
+A text with double braces is the only value that is rewritten: it is quoted.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from orchestrator.application.spec.step_models import StepModel, WorkflowModel
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.application.values.paths import Path
 from orchestrator.convert.notes import Notes
+from orchestrator.convert.quoting import quote_braces
 
 _NEW_OPERATORS = frozenset({"substr", "all", "none", "some"})
 _TOKENS = frozenset({"op", "fn", "type"})
@@ -31,6 +35,7 @@ def convert_runfox(data: dict[str, Any], notes: Notes) -> dict[str, Any]:
         document["steps"] = [
             _convert_step(step, ("steps", n), notes) for n, step in enumerate(document["steps"])
         ]
+    document = quote_braces(document, lambda path: _note_braces(path, notes))
     for path, value in _iterate_values(document):
         _note_expressions(value, path, notes)
     _note_attempts(document, notes)
@@ -83,6 +88,11 @@ def _iterate_values(document: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
             yield from ((("steps", n, "input", key), value) for key, value in step["input"].items())
     if isinstance(document.get("outputs"), dict):
         yield from ((("outputs", key), value) for key, value in document["outputs"].items())
+
+
+def _note_braces(path: Path, notes: Notes) -> None:
+    message = "double braces are a reference here, and text in runfox"
+    notes.add_changed(path, message, "written as {$literal: ...}")
 
 
 def _note_expressions(value: Any, path: Path, notes: Notes) -> None:

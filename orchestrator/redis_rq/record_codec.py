@@ -9,6 +9,7 @@ from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.record import (
     RECORD_PARTS,
     RECORD_SCHEMA_VERSION,
+    SHORT_REFERENCES,
     WorkflowRecord,
     read_parts,
 )
@@ -31,6 +32,8 @@ def created_fields(record: WorkflowRecord) -> dict[str, str]:
     }
     if record.spec.name is not None:
         stored["name"] = record.spec.name
+    if record.loaded.has_short_references:
+        stored[SHORT_REFERENCES] = "1"
     if record.start_event is not None:
         stored["start_event"] = record.start_event
     stored.update((f"step:{step_id}", dumps(step.as_dict())) for step_id, step in record.steps.items())

@@ -18,7 +18,7 @@ from orchestrator.application.errors import (
     StoreError,
     Unavailable,
 )
-from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.record import SHORT_REFERENCES, WorkflowRecord
 from orchestrator.application.records.step_log import LogLine
 from orchestrator.application.spec.model import LoadedSpec, ScheduleSpec
 from orchestrator.application.spec.tag_routes import TagRoutes
@@ -167,7 +167,7 @@ class RedisStore:
             if isinstance(stored, Exception):
                 with translate_errors():
                     raise stored
-            return read_record(stored, self.spec(stored["workflow_id"]))
+            return read_record(stored, self._spec_of(stored))
         except Unavailable:
             raise
         except _UNREADABLE as error:
@@ -180,6 +180,13 @@ class RedisStore:
     def _exists(self, workflow_execution_id: str) -> bool:
         with translate_errors():
             return bool(self._client.exists(self._keys.workflow(workflow_execution_id)))
+
+    def _spec_of(self, stored: Mapping[str, str]) -> LoadedSpec:
+        """The spec of a record, as the release that created the record understood its document."""
+        loaded = self.spec(stored["workflow_id"])
+        if not loaded.has_short_references or SHORT_REFERENCES in stored:
+            return loaded
+        return self._specs.without_short_references(loaded)
 
     def spec(self, workflow_id: str) -> LoadedSpec:
         """The spec an execution is pinned to; cached, because its content never changes."""

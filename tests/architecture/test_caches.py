@@ -39,7 +39,7 @@ SIZED = {
     "orchestrator/application/expressions/jsonpath.py": 1,
     "orchestrator/application/spec/cron.py": 1,
     "orchestrator/backend/backend.py": 2,
-    "orchestrator/backend/spec_cache.py": 1,
+    "orchestrator/backend/spec_cache.py": 2,
     "orchestrator/backend/sqlite/store.py": 1,
     "orchestrator/coordinator/starts.py": 1,
     "orchestrator/redis_rq/commit_args.py": 1,

@@ -34,3 +34,16 @@ def test_a_spec_that_is_put_again_counts_as_used() -> None:
     cache = cache_of("a", "b", "a", "c")
 
     assert [cache.get(name) for name in "abc"] == [SPECS["a"], None, SPECS["c"]]
+
+
+def test_the_spec_of_an_older_execution_is_not_that_of_new_ones() -> None:
+    cache = SpecCache[str](2)
+    loaded = load_spec("steps: [{op: a, input: {x: '{{ input.x }}'}}]")
+    cache.put(loaded.workflow_id, loaded)
+
+    older = cache.without_short_references(loaded)
+    cache.put(loaded.workflow_id, older)
+
+    assert older.steps["a"].input == {"x": "{{ input.x }}"}
+    assert cache.without_short_references(loaded) is older
+    assert cache.get(loaded.workflow_id) is loaded

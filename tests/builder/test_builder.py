@@ -820,3 +820,38 @@ def test_a_loop_runs() -> None:
     flow.outputs(height=climb.output.height)
 
     assert run(flow).outcome == {"height": 120}
+
+
+def test_a_text_with_braces_means_the_same_as_in_yaml() -> None:
+    flow = WorkflowBuilder()
+    echo = flow.step(
+        "echo", input={"text": "Hi {{ input.name }}", "n": "{{ input.n }}", "as": literal("{{ x }}")}
+    )
+    flow.map(
+        "each",
+        fn="echo",
+        over="{{ steps.echo.output.list or null }}",
+        input={"item": op.cat("{{ item }}", "!")},
+    )
+    flow.step("stop", fn="echo", after=echo, branch=[when(state.n == 5).halt({"why": ["{{ state.text }}"]})])
+    document = flow.to_dict()
+
+    assert document["steps"][0]["input"] == {
+        "text": "Hi {{ input.name }}",
+        "n": "{{ input.n }}",
+        "as": {"$literal": "{{ x }}"},
+    }
+    assert document["steps"][2]["branch"][0]["result_expr"] == {"why": ["{{ state.text }}"]}
+    assert load_spec(flow.to_yaml()).document == document
+    halted = run(flow, {"name": "Ada", "n": 5})
+    assert (halted.status, halted.outcome) == (WorkflowStatus.HALTED, {"why": ["Hi Ada"]})
+
+
+def test_braces_that_hold_no_path_are_rejected() -> None:
+    flow = WorkflowBuilder()
+    flow.step("echo", input={"text": "{{ input.name | upper }}"})
+
+    with pytest.raises(InvalidSpec, match="a filter is an operator here"):
+        flow.load()
+    with pytest.raises(TypeError, match="a condition must be an expression"):
+        flow.step("other", when="{{ input.name }}")  # type: ignore[arg-type]

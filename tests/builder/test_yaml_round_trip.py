@@ -30,7 +30,7 @@ from orchestrator.builder import (
 
 # fmt: off
 STRANGE = st.sampled_from([
-    "on", "null", "~", "1", "1e3", "0x1F", "12:30", "yes", "<<", "=", "{{ x }}", "a: b", "a #b", "- a",
+    "on", "null", "~", "1", "1e3", "0x1F", "12:30", "yes", "<<", "=", "{{ input.x }}", "a: b", "a #b", "- a",
     "? ", "%x", "---", "!x", "&a", "*a", "|", ">", "'", '"', "\\", "\t", "a\nb\n", "a\n b", "\n a", "a \nb",
     " ", "", "\u2028", "\ufeff", "\x85", "\x00", "Straße", "日本", "😀", "2026-01-01", "var", "steps",
 ])

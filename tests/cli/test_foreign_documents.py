@@ -86,6 +86,8 @@ def test_a_document_that_cannot_be_converted_completely_is_rejected(text: str, r
         "flow: [{name: a, source: {type: rest}, input: {n: {var: input.n}}}]",
         "steps: [{op: a, input: {text: '{{ input.n }}'}}]",
         "steps: [{op: a, input: {layers: 1, flowlets: 2}}]",
+        "flow: [{name: a, fn: f}, {name: b, fn: f, input: {n: 'of {{ flows.a.n }}'}}]",
+        "flow: [{name: a, fn: f, input: {n: {$literal: '{{ x | y }}'}}}]",
     ],
 )
 def test_a_document_of_ours_is_never_converted(text: str) -> None:

@@ -750,3 +750,7 @@ def test_parts_of_the_time_get_a_note_on_what_they_mean() -> None:
         "the weekday is in UTC here, and Sunday is 0",
         "the hour is in UTC here",
     ]
+
+
+def test_braces_in_a_text_of_an_expression_are_quoted() -> None:
+    assert step(InputMapping={"x": "{{ '{{' }}"})["input"] == {"x": {"$literal": "{{"}}

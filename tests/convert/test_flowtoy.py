@@ -931,3 +931,39 @@ def test_the_providers_of_flowtoy_itself_are_not_unwrapped(kind: str) -> None:
     made = convert(f"flow: [{{name: a, source: {{type: {kind}}}, output: [{{name: x}}]}}]")
 
     assert "branch" not in made.document["steps"][0]
+
+
+def test_braces_that_a_template_writes_are_quoted() -> None:
+    """`'{{'` is a text in a template; in the document it would be a reference."""
+    text = """
+flow:
+  - {name: a, fn: f}
+  - {name: b, fn: f, input: {x: "{{ '{{' }} y }} {{ flows.a.x }}", z: "{{ '{{ flows.a.x }}' }}"}}
+"""
+
+    assert step(text)["input"] == {
+        "x": {"cat": [{"$literal": "{{ y }} "}, {"var": "steps.a.output.x"}]},
+        "z": {"$literal": "{{ flows.a.x }}"},
+    }
+
+
+def test_a_command_that_the_executor_renders_stays_as_it_is() -> None:
+    text = """
+flow:
+  - name: a
+    source: {type: process, configuration: {command: [echo, "{{ input.x }}"], pass_to: template}}
+    input: {x: 1}
+"""
+
+    [made] = converted(text).document["steps"]
+
+    assert made["source"]["configuration"]["command"] == ["echo", "{{ input.x }}"]
+
+
+def test_a_setting_that_looks_like_a_variable_is_quoted() -> None:
+    text = """
+sources: {keys: {type: env, configuration: {vars: [KEY]}}}
+flow: [{name: a, source: {type: mine, configuration: {text: "{{ '{{ sources.keys.KEY }}' }}"}}}]
+"""
+
+    assert step(text)["source"]["configuration"] == {"text": {"$literal": "{{ sources.keys.KEY }}"}}

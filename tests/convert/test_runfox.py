@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+import runfox as published
 
 from orchestrator import Backend, Workflow
 from orchestrator.application.spec.validation import load_spec
@@ -195,3 +197,36 @@ def test_a_document_that_never_ends_gets_a_note_in_time() -> None:
     made = convert("\n".join(["steps:", "- {op: s0, on_error: fail}", *rows, last]))
 
     assert [note.path for note in made.notes] == [f"steps[{count}].input"]
+
+
+def test_braces_are_quoted_because_runfox_takes_them_as_text() -> None:
+    text = "[{op: a, input: {x: 'Hi {{ input.x }}', y: ['{{', {cat: ['{% if %}', b]}], z: plain}}]"
+
+    made = converted(text, "outputs: {x: '{{ state.x }}'}")
+
+    [step] = made.document["steps"]
+    assert step["input"] == {
+        "x": {"$literal": "Hi {{ input.x }}"},
+        "y": [{"$literal": "{{"}, {"cat": [{"$literal": "{% if %}"}, "b"]}],
+        "z": "plain",
+    }
+    assert made.document["outputs"] == {"x": {"$literal": "{{ state.x }}"}}
+    [note, *_] = made.notes
+    assert str(note) == (
+        "steps[0].input.x: double braces are a reference here, and text in runfox; written as {$literal: ...}"
+    )
+
+
+def test_a_quoted_document_gives_executors_the_text_of_runfox() -> None:
+    spec = {"steps": [{"op": "a", "input": {"text": "Hi {{ input.x }}, {{ not | a path }}"}}]}
+    seen: list[Any] = []
+
+    def execute(fn: str, inputs: dict[str, Any]) -> dict[str, Any]:
+        seen.append(inputs)
+        return {}
+
+    theirs = published.Workflow.from_dict(spec, published.Backend(executor=execute), inputs={})
+    theirs.run()
+    Workflow.from_yaml(convert(json.dumps(spec)).text, Backend(executor=execute), inputs={}).run()
+
+    assert seen == [{"text": "Hi {{ input.x }}, {{ not | a path }}"}] * 2

@@ -7,6 +7,8 @@ between two calls of runfox, so that what runfox evaluates next is what this pro
                           success, unless the step says `attempts_on: any`
     remove_retried_keys   "state after a retry": `ok` and `error` of retried attempts are removed from the
                           state when the step completes, unless a later output has written them
+
+D10, by which double braces are references, needs none: the random documents have no texts with braces.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 
 from e2e.pages import README, ROOT, Block, Reader, Shell, blocks, end_service, fits, prose, sentences
 
-WORKFLOW_ID = "4899a391452d61ec594386d0b8709dcf"
+WORKFLOW_ID = "c867fd57c0ab4ff337daa30424682099"
 MAX_WORDS = 1_200
 MAX_WORDS_PER_SENTENCE = 25
 MAX_LONG_SENTENCES = 3

@@ -161,11 +161,24 @@ def test_ruling_17_strings_are_no_conditions(stage: Stage, keys: Json, path: str
 
 def test_ruling_17_a_template_in_a_flow_document_is_refused_with_a_hint(stage: Stage) -> None:
     with pytest.raises(StartRejected) as refused:
-        stage.start({"flow": [{"name": "a", "fn": "a", "input": {"x": "{{ flows.b.x }}"}}]})
+        stage.start({"flow": [{"name": "a", "fn": "a", "input": {"x": "{{ flows.b.x | upper }}"}}]})
 
     [problem] = refused.value.problems
     assert (problem["code"], problem["path"]) == ("bad_type", "flow[0].input.x")
     assert "orchestrator convert" in problem["hint"]
+
+
+def test_a_template_of_paths_alone_is_a_reference_in_a_flow_document_too(stage: Stage) -> None:
+    inputs = {"x": "{{ flows.a.x }}", "text": "n={{ input.n or 0 }}"}
+    steps = [{"name": "a", "fn": "a"}, {"name": "b", "fn": "b", "when": "{{ flows.a.go }}", "input": inputs}]
+    stage.start({"flow": steps, "outputs": {"x": "{{ flows.b.y }}"}})
+
+    stage.finish("a", {"go": True, "x": [1]})
+    seen = stage.out["b"].inputs
+    stage.finish("b", {"y": {"z": 2}})
+
+    assert seen == {"x": [1], "text": "n=0"}
+    assert (stage.status, stage.outcome) == ("complete", {"x": {"z": 2}})
 
 
 # ---- 16: log

@@ -109,6 +109,28 @@ def test_an_execution_that_ended_under_an_older_version_can_be_retried(upgraded:
     assert world.record("complete").labels == {"of": "old"}
 
 
+def test_braces_in_the_document_of_an_older_execution_stay_text(world: RedisWorld) -> None:
+    spec = document(step("a"), step("b", after="a", input={"x": "{{ input.x }}"}), name="braces")
+    one, start = world.coordinator("one"), {"inputs": {"x": 5}}
+    old = world.begin(one, spec, **start)
+    world.client.hdel(world.keys.workflow(old), "short_references")  # as 0.1.1 has written it
+    world.killed("one")
+
+    two = world.coordinator("two")
+    world.work()
+    two.run_once()
+    [of_old] = world.payloads()
+    world.settle(two)
+    world.begin(two, spec, **start)
+    world.work()
+    two.run_once()
+    [of_new] = world.payloads()
+
+    assert (of_old["step"], of_old["inputs"]) == ("b", {"x": "{{ input.x }}"})
+    assert (of_new["step"], of_new["inputs"]) == ("b", {"x": 5})
+    assert world.status(old) == "complete"
+
+
 # ---- a newer version beside this one
 
 

@@ -20,6 +20,9 @@ from orchestrator.application.spec.graph import Graph
 from orchestrator.application.spec.model import LoadedSpec, WorkflowSpec
 
 RECORD_SCHEMA_VERSION = 1
+SHORT_REFERENCES = "short_references"
+"""The stored field of a record that was created with the short references of its document expanded. Without
+it, a release that did not know them has created the record, and their braces are text."""
 
 
 @dataclass(slots=True)

@@ -215,13 +215,23 @@ def _in_any_case(*words: str) -> dict[str, Any]:
     return {"anyOf": [{"enum": list(words)}, {"type": "string", "pattern": f"^({'|'.join(cases)})$"}]}
 
 
+REFERENCE: dict[str, Any] = {DEFINITION_REF: "Reference"}
+"""A text that is one short reference, so that its value can be of any type."""
+
 Expression = Annotated[Any, WithJsonSchema(EXPRESSION)]
 Condition = Annotated[Any, WithJsonSchema({DEFINITION_REF: "Condition"})]
-Rule = Annotated[Any, WithJsonSchema({DEFINITION_REF: "Rule"})]
+Rule = Annotated[Any, WithJsonSchema({"anyOf": [{DEFINITION_REF: "Rule"}, {DEFINITION_REF: "Text"}]})]
 Items = Annotated[
     Any,
     WithJsonSchema(
-        {"anyOf": [{"type": "array", "items": EXPRESSION}, {DEFINITION_REF: "Rule"}, {"type": "null"}]}
+        {
+            "anyOf": [
+                {"type": "array", "items": EXPRESSION},
+                {DEFINITION_REF: "Rule"},
+                REFERENCE,
+                {"type": "null"},
+            ]
+        }
     ),
 ]
 Values = Annotated[dict[str, Any], WithJsonSchema({DEFINITION_REF: "Values"})]
@@ -262,6 +272,7 @@ Join = Annotated[
                 {"enum": [*PLAIN_JOINS, None]},
                 {"type": "integer", "minimum": 1},
                 {DEFINITION_REF: "Rule"},
+                REFERENCE,
             ]
         }
     ),

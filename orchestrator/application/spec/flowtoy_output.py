@@ -1,4 +1,5 @@
-"""Support for flowtoy documents: lists of outputs are translated, templates are rejected."""
+"""Support for flowtoy documents: lists of outputs are translated, and templates that are more than short
+references are rejected."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from orchestrator.application.expressions.evaluation import LITERAL
 from orchestrator.application.expressions.jsonpath import MAX_SEGMENTS
 from orchestrator.application.spec.report import Report
 from orchestrator.application.values.json_types import describe_value
@@ -15,7 +17,10 @@ CONVERT_HINT = "use orchestrator convert, or write an expression"
 
 
 def reject_templates(document: Mapping[str, Any], report: Report) -> None:
-    """Report every template: the executor would receive it as plain text (ruling 17)."""
+    """Report every template that is left: the executor would receive it as plain text (ruling 17).
+
+    Inline child workflows are checked when they are loaded.
+    """
     todo: list[tuple[Any, Path]] = [(document, ())]
     while todo:
         value, path = todo.pop()
@@ -25,10 +30,15 @@ def reject_templates(document: Mapping[str, Any], report: Report) -> None:
         ):
             report.add(path, "bad_type", "a template is not evaluated here", CONVERT_HINT)
             report.ignore_further(path)
-        elif isinstance(value, dict):
-            todo.extend((item, (*path, key)) for key, item in value.items() if not key.startswith("x-"))
+        elif isinstance(value, dict) and not (len(value) == 1 and LITERAL in value):
+            keys = (key for key in value if not key.startswith("x-"))
+            todo.extend((value[key], (*path, key)) for key in keys if not _is_child(value[key], (*path, key)))
         elif isinstance(value, list):
             todo.extend((item, (*path, n)) for n, item in enumerate(value))
+
+
+def _is_child(value: Any, path: Path) -> bool:
+    return len(path) == 3 and path[2] == "workflow" and isinstance(value, dict)
 
 
 def read_output(value: Any, path: Path, report: Report) -> dict[str, Any]:

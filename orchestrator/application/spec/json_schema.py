@@ -9,6 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.application.expressions.evaluation import LITERAL
+from orchestrator.application.expressions.short_references import (
+    MIXED_TEXT_PATTERN,
+    WHOLE_REFERENCE_PATTERN,
+)
 from orchestrator.application.spec import model as language
 from orchestrator.application.spec.checks import FORBIDDEN_KEYS
 from orchestrator.application.spec.field_types import DEFINITION_REF
@@ -117,10 +121,14 @@ DEFINITIONS: dict[str, Any] = {
     },
     "Condition": {
         "description": f"True, false, or {_RULE_DESCRIPTION}",
-        "anyOf": [{"type": ["boolean", "number", "null"]}, {DEFINITION_REF: "Rule"}],
+        "anyOf": [
+            {"type": ["boolean", "number", "null"]},
+            {DEFINITION_REF: "Rule"},
+            {DEFINITION_REF: "Reference"},
+        ],
     },
     "Expression": {
-        "description": f"A literal, or {_RULE_DESCRIPTION}",
+        "description": f"A literal, a text with {{{{ paths }}}}, or {_RULE_DESCRIPTION}",
         "properties": {
             **{operator: {"description": text} for operator, text in OPERATOR_DESCRIPTIONS.items()},
             LITERAL: _LITERAL,
@@ -132,6 +140,16 @@ DEFINITIONS: dict[str, Any] = {
             "items": {DEFINITION_REF: "Expression"},
             "additionalProperties": {DEFINITION_REF: "Expression"},
         },
+    },
+    "Reference": {
+        "description": "The value at a path: {{ input.x }}, or {{ input.x or 'default' }}",
+        "type": "string",
+        "pattern": WHOLE_REFERENCE_PATTERN,
+    },
+    "Text": {
+        "description": "A text with values in it, such as {{ input.kind }}-{{ input.size }}",
+        "type": "string",
+        "pattern": MIXED_TEXT_PATTERN,
     },
     "Values": {"type": "object", "additionalProperties": {DEFINITION_REF: "Expression"}},
 }

@@ -301,6 +301,10 @@ class LoadedSpec:
     warnings: tuple[Problem, ...] = ()
     uses_shared_values: bool = False
     """Whether its expressions may read values that executions share. They are loaded only for such specs."""
+    has_short_references: bool = False
+    """Whether its document has short references, which were expanded."""
+    keeps_braces: bool = False
+    """Whether it was loaded for an execution that was started before there were short references."""
     size: int = field(default=0, compare=False)
     """The number of bytes of its document as JSON: caches are bounded by it."""
     steps: dict[str, StepSpec] = field(init=False, repr=False, compare=False)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from orchestrator.application.errors import InvalidSpec, Problem
+from orchestrator.application.errors import DocumentTooBig, InvalidSpec, Problem
 from orchestrator.application.spec.cron import zone_names
 from orchestrator.application.spec.document import Document, find_owner
 from orchestrator.application.spec.field_types import ON_ERROR, PLAIN_ACTIONS, PLAIN_JOINS
@@ -47,6 +47,7 @@ CODES = frozenset(
         "bad_id",
         "bad_path",
         "bad_policy",
+        "bad_reference",
         "bad_schedule",
         "bad_secret",
         "bad_type",
@@ -76,6 +77,7 @@ WARNINGS = frozenset(
     {
         "doubtful_operator",
         "doubtful_path",
+        "doubtful_template",
         "endless_loop",
         "endless_wait",
         "never_compensates",
@@ -182,20 +184,30 @@ class Report:
         if self._problems:
             raise InvalidSpec(self.problems, self._source)
 
-    def stop(self, code: str, message: str, hint: str) -> NoReturn:
-        """Raise InvalidSpec with one problem of the document as a whole. It has no line: to find it, the
+    def stop(self, message: str, hint: str) -> NoReturn:
+        """Raise DocumentTooBig, a problem of the document as a whole. It has no line: to find it, the
         positions of the whole document would be read."""
-        raise InvalidSpec([Problem("", code, message, hint)], self._source)
+        raise DocumentTooBig([Problem("", "too_big", message, hint)], self._source)
 
     def with_positions(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
         """Return the problems with line and column, in the order of the document."""
         entries = []
         for problem in problems:
-            path = parse_path(problem.path, self._data)
+            path, problem = self._at_written_text(problem)
             problem = self._with_position(path, problem)
             position = self._order.get(problem.source, 0), problem.line or 0, problem.column or 0
             entries.append(((*position, *self._ordinal(path)), problem))
         return tuple(problem for _, problem in sorted(entries, key=lambda entry: entry[0]))
+
+    def _at_written_text(self, problem: Problem) -> tuple[Path, Problem]:
+        """Return a problem with its path. One inside of an expanded text is a problem of the text."""
+        path = parse_path(problem.path, self._data)
+        data = self._data
+        for depth, segment in enumerate(path):
+            if isinstance(data, str):
+                return path[:depth], replace(problem, path=render_path(path[:depth]))
+            data = child(data, segment)
+        return path, problem
 
     def _with_position(self, path: Path, problem: Problem) -> Problem:
         has_position = problem.line is not None or problem.source is not None

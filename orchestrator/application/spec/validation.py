@@ -12,13 +12,13 @@ loaded without the checks of References, without warnings, and within the larger
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import UnionType
 from typing import Any
 
-from orchestrator.application.errors import Problem
 from orchestrator.application.expressions.evaluation import secret_paths
+from orchestrator.application.expressions.short_references import has_braces
 from orchestrator.application.spec.checks import StepChecks, check_join, check_kind, check_step_spec
 from orchestrator.application.spec.document import (
     Document,
@@ -27,16 +27,20 @@ from orchestrator.application.spec.document import (
     scan_document,
     scan_documents,
 )
+from orchestrator.application.spec.expansion import ReferenceBudget, expand_workflow
 from orchestrator.application.spec.expression_checks import ExpressionChecks
 from orchestrator.application.spec.field_types import timeout_seconds
 from orchestrator.application.spec.flowtoy_output import read_output, reject_templates
 from orchestrator.application.spec.graph_builder import EdgeProblem, build_graph
+from orchestrator.application.spec.input_checks import (
+    check_input_defaults,
+    check_inputs,
+    check_scheduled_inputs,
+)
 from orchestrator.application.spec.model import (
     ID_RULE,
     ChildSpec,
     Defaults,
-    InputSpec,
-    InputType,
     Limits,
     LoadedSpec,
     StepSpec,
@@ -49,6 +53,7 @@ from orchestrator.application.spec.references import DOCUMENT, STEP, References
 from orchestrator.application.spec.report import CODES, WARNINGS, Report, parse
 from orchestrator.application.spec.sources import Sources
 from orchestrator.application.spec.step_models import PlainStepModel, StepModel, WorkflowModel
+from orchestrator.application.spec.template_warnings import warn_of_templates
 from orchestrator.application.spec.warning_checks import check_warnings
 from orchestrator.application.values.document_limits import (
     DATA_LIMITS,
@@ -59,7 +64,6 @@ from orchestrator.application.values.document_limits import (
 )
 from orchestrator.application.values.json_types import describe_value
 from orchestrator.application.values.paths import Path, render_path
-from orchestrator.application.values.payload_refs import is_payload_reference
 from orchestrator.application.values.secret_refs import SECRET
 
 __all__ = [
@@ -86,7 +90,7 @@ def load_spec(
     A process that shows no warnings need not search for them: `with_warnings=False`.
     """
     document, problems = scan_document(text, source, limits)
-    return _load(document.data, Report(document.data, [document], problems), with_warnings)
+    return _load(document.data, Report(document.data, [document], problems), with_warnings, limits)
 
 
 def load_specs(texts: Sequence[tuple[str, str]]) -> LoadedSpec:
@@ -109,7 +113,7 @@ def scan_specs(texts: Sequence[tuple[str, str]]) -> tuple[LoadedSpec | None, Rep
     else:
         data, documents, problems = scan_documents(texts)
         report = Report(data, documents, problems)
-    return _scan(data, report), report
+    return _scan(data, report, ReferenceBudget(DEFAULT_LIMITS.max_nodes)), report
 
 
 def check_spec(data: Any, source_map: SourceMap | None = None, source: str | None = None) -> LoadedSpec:
@@ -120,63 +124,49 @@ def check_spec(data: Any, source_map: SourceMap | None = None, source: str | Non
     return _load(data, report, with_warnings=True)
 
 
-def load_stored_spec(data: Any) -> LoadedSpec:
-    """Load the spec from a document that was accepted before."""
+def load_stored_spec(data: Any, *, with_short_references: bool = True) -> LoadedSpec:
+    """Load the spec from a document that was accepted before.
+
+    `with_short_references=False`: by a release that did not know short references, so its braces are text.
+    """
     report = Report(data)
     report.extend(check_data(data, limits=DATA_LIMITS))
     report.raise_if_any()
-    loaded = _scan(data, report, is_stored=True)
+    budget = ReferenceBudget(sys.maxsize) if with_short_references else None
+    loaded = _scan(data, report, budget, is_stored=True)
     report.raise_if_any()
     assert loaded is not None, "what cannot be loaded has problems"
     return loaded
 
 
-def check_inputs(spec: WorkflowSpec, inputs: Any, whole: Any = None) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the inputs of a start with defaults filled in, and their problems. Undeclared inputs pass.
-
-    `whole` are the inputs before large values became references, if the caller has them: they are needed to
-    check the type of such a value.
-    """
-    if inputs is None:
-        inputs = {}
-    if not isinstance(inputs, dict):
-        return {}, [Problem("inputs", "bad_type", f"must be a mapping, not {describe_value(inputs)}")]
-    problems = check_data(inputs, ("inputs",), DATA_LIMITS)
-    filled = dict(inputs)
-    for name, declared in spec.inputs.items():
-        path = render_path(("inputs", name))
-        if name in inputs:
-            value = whole[name] if whole is not None and is_payload_reference(inputs[name]) else inputs[name]
-            if not is_payload_reference(value) and not _has_type(value, declared.type):
-                problems.append(Problem(path, "bad_type", _wrong_type_message(value, declared)))
-        elif declared.has_default:
-            filled[name] = declared.default
-        elif declared.required:
-            problems.append(Problem(path, "missing_input", f"the workflow needs the input {name!r}"))
-    return filled, problems
-
-
 # One workflow -----------------------------------------------------------------------------------------------
 
 
-def _load(data: Any, report: Report, with_warnings: bool) -> LoadedSpec:
-    loaded = _scan(data, report, with_warnings=with_warnings)
+def _load(
+    data: Any, report: Report, with_warnings: bool, limits: DocumentLimits = DEFAULT_LIMITS
+) -> LoadedSpec:
+    loaded = _scan(data, report, ReferenceBudget(limits.max_nodes), with_warnings=with_warnings)
     report.raise_if_any()
     assert loaded is not None, "what cannot be loaded has problems"
     return replace(loaded, warnings=report.warnings) if with_warnings else loaded
 
 
 def _scan(
-    data: Any, report: Report, *, with_warnings: bool = True, is_stored: bool = False
+    data: Any,
+    report: Report,
+    budget: ReferenceBudget | None,
+    *,
+    with_warnings: bool = True,
+    is_stored: bool = False,
 ) -> LoadedSpec | None:
     """Load what is valid, and report the rest; None if nothing is. Raises InvalidSpec for a document with
-    too many steps, before anything else is checked."""
+    too many steps, before anything else is checked. Without a budget, short references are text."""
     if not isinstance(data, dict):
         report.add((), "bad_type", f"a workflow must be a mapping with steps, not {describe_value(data)}")
         return None
     if not is_stored and (steps := _count_steps(data)) > DEFAULT_LIMITS.max_steps:
-        report.stop("too_big", too_many_steps_message(steps, DEFAULT_LIMITS), TOO_BIG_HINT)
-    loaded = _WorkflowLoader(data, report, _Nesting(), is_stored).load()
+        report.stop(too_many_steps_message(steps, DEFAULT_LIMITS), TOO_BIG_HINT)
+    loaded = _WorkflowLoader(data, report, _Nesting(), is_stored, budget).load()
     if with_warnings and not is_stored and not report.has_problems:
         check_warnings(loaded, report)
     return loaded
@@ -209,9 +199,17 @@ class _Nesting:
 class _WorkflowLoader:
     """Loads one workflow of a document: the document itself or an inline child."""
 
-    def __init__(self, data: dict[str, Any], report: Report, nesting: _Nesting, is_stored: bool) -> None:
-        self._data, self._report, self._text = data, report, canonical_json(data)
-        self._is_stored = is_stored
+    def __init__(
+        self,
+        document: dict[str, Any],
+        report: Report,
+        nesting: _Nesting,
+        is_stored: bool,
+        budget: ReferenceBudget | None,
+    ) -> None:
+        self._document, self._report, self._text = document, report, canonical_json(document)
+        self._is_stored, self._budget = is_stored, budget
+        self._data = data = self._expand_references()
         self._has_secrets = (
             f'"{SECRET}":' in self._text
         )  # few documents have secrets; the others are not searched
@@ -224,12 +222,20 @@ class _WorkflowLoader:
         self._nesting = nesting.lower(self._limits)
         self._sources = self._load_sources()
 
+    def _expand_references(self) -> dict[str, Any]:
+        """Return the document with expressions instead of short references."""
+        if self._budget is None or not has_braces(self._text):
+            return self._document
+        if not self._is_stored:
+            warn_of_templates(self._document, self._report)
+        return expand_workflow(self._document, self._report, self._budget, is_stored=self._is_stored)
+
     def load(self) -> LoadedSpec:
         header, report = self._header, self._report
         inputs = {name: declared.to_spec() for name, declared in (header.inputs or {}).items()}
-        _check_input_defaults(inputs, report)
+        check_input_defaults(inputs, report)
         if header.schedule is not None:
-            _check_scheduled_inputs(inputs, report)
+            check_scheduled_inputs(inputs, report)
         kv_scopes = tuple(dict.fromkeys(header.kv.scopes)) if header.kv else None
 
         entries = self._load_steps()
@@ -282,9 +288,11 @@ class _WorkflowLoader:
         return LoadedSpec(
             spec,
             graph,
-            self._data,
+            self._document,
             content_hash(self._text),
             uses_shared_values="kv" in self._text,
+            has_short_references=self._data is not self._document,
+            keeps_braces=self._budget is None,
             size=len(self._text),
         )
 
@@ -403,7 +411,8 @@ class _WorkflowLoader:
             message = "a child starts when its step does: only a registered workflow can have a schedule"
             self._report.add((*path, "schedule"), "bad_schedule", message)
         nesting = replace(self._nesting, left=self._nesting.left - 1)
-        loaded = _WorkflowLoader(workflow, self._report.inside(path), nesting, self._is_stored).load()
+        report, is_stored = self._report.inside(path), self._is_stored
+        loaded = _WorkflowLoader(workflow, report, nesting, is_stored, self._budget).load()
         return ChildSpec(document=workflow, loaded=loaded)
 
 
@@ -439,43 +448,3 @@ def _with_secrets(step: StepSpec) -> StepSpec:
 
 
 _PLAIN_KEYS = frozenset(PlainStepModel.key_names())
-
-
-# Inputs -----------------------------------------------------------------------------------------------------
-
-
-def _check_input_defaults(inputs: Mapping[str, InputSpec], report: Report) -> None:
-    for name, declared in inputs.items():
-        if declared.has_default and not _has_type(declared.default, declared.type):
-            message = _wrong_type_message(declared.default, declared)
-            report.add(("inputs", name, "default"), "bad_type", message)
-
-
-def _check_scheduled_inputs(inputs: Mapping[str, InputSpec], report: Report) -> None:
-    """Check that a workflow with a schedule can start without inputs."""
-    for name, declared in inputs.items():
-        if declared.required and not declared.has_default:
-            message = "is required, and a schedule starts the workflow without inputs: give it a default"
-            report.add(("inputs", name), "bad_schedule", message)
-
-
-def _has_type(value: Any, name: InputType | None) -> bool:
-    if name is None:
-        return True
-    if isinstance(value, bool):
-        return name == "boolean"
-    return isinstance(value, _TYPES[name])
-
-
-_TYPES: dict[InputType, type | UnionType] = {
-    "string": str,
-    "number": int | float,
-    "integer": int,
-    "boolean": bool,
-    "object": dict,
-    "array": list,
-}
-
-
-def _wrong_type_message(value: Any, declared: InputSpec) -> str:
-    return f"must be of type {declared.type}, not {describe_value(value)}"

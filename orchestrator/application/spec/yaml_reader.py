@@ -32,6 +32,7 @@ _RESOLVERS = yaml.SafeLoader.yaml_implicit_resolvers
 _SAFE = yaml.constructor.SafeConstructor()
 _TAG = "tag:yaml.org,2002:"
 _KEY_RULE = "a key must be a string, not a collection"
+_BRACES_HINT = 'write a text that begins with braces in quotes: "{{ input.name }}"'
 _STRING_TAGS = frozenset({"!", *(_TAG + name for name in ("str", "value", "merge"))})
 _COLLECTIONS: dict[type, tuple[str | None, ...]] = {
     dict: (None, "!", _TAG + "map"),
@@ -168,7 +169,8 @@ class YamlReader:
     def _open(self, event: yaml.CollectionStartEvent, value: Any, children: Any) -> None:
         at = _at(event.start_mark)
         if self._expects_key():
-            self._stop("not_json", _KEY_RULE, at)
+            is_reference = isinstance(value, dict) and self._stack[-1].at == (at[0], at[1] - 1)
+            self._stop("not_json", _KEY_RULE, at, _BRACES_HINT if is_reference else None)
         if len(self._stack) >= self._limits.max_depth:
             self._stop("too_deep", too_deep_message(self._limits), at)
         if event.tag not in _COLLECTIONS[type(value)]:
@@ -269,8 +271,8 @@ class YamlReader:
             raise InvalidSpec([*self.problems, TOO_MANY_PROBLEMS], self._source)
         self.problems.append(Problem(path, code, message, hint, line, column))
 
-    def _stop(self, code: str, message: str, at: tuple[int, int] | None) -> NoReturn:
-        self._add_problem(code, message, at)
+    def _stop(self, code: str, message: str, at: tuple[int, int] | None, hint: str | None = None) -> NoReturn:
+        self._add_problem(code, message, at, hint)
         raise InvalidSpec(self.problems, self._source)
 
 

@@ -11,7 +11,12 @@ from typing import Any
 
 from orchestrator.application.errors import RecordExists, RecordNotFound, StoreError
 from orchestrator.application.records.changes import Changes
-from orchestrator.application.records.record import RECORD_PARTS, WorkflowRecord, read_parts
+from orchestrator.application.records.record import (
+    RECORD_PARTS,
+    SHORT_REFERENCES,
+    WorkflowRecord,
+    read_parts,
+)
 from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, WorkflowStatus
 from orchestrator.application.records.step_log import MAX_LINES_PER_EXECUTION, LogLine
 from orchestrator.application.records.step_record import StepRecord
@@ -52,6 +57,9 @@ class SqliteStore:
                 "SELECT key, value FROM state WHERE workflow_execution_id = ? ORDER BY rowid", [weid]
             ).fetchall()
             loaded = self._spec(db, row["workflow_id"])
+        stored = json.loads(row["fields"])
+        if not stored.pop(SHORT_REFERENCES, False) and loaded.has_short_references:
+            loaded = self._specs.without_short_references(loaded)
         units = {unit: StepRecord.from_dict(json.loads(record)) for unit, record in steps}
         return WorkflowRecord(
             loaded=loaded,
@@ -62,7 +70,7 @@ class SqliteStore:
             state={key: json.loads(value) for key, value in state},
             steps={step_id: units.get(step_id, StepRecord()) for step_id in loaded.graph.order},
             items={unit: item for unit, item in units.items() if unit not in loaded.graph.index},
-            **read_parts(json.loads(row["fields"])),
+            **read_parts(stored),
         )
 
     def full_id(self, execution_id: str) -> str:
@@ -262,6 +270,8 @@ def _stored_fields(record: WorkflowRecord, changes: Changes) -> dict[str, Any]:
     for name in RECORD_PARTS:
         if stored[name] is not None:
             stored[name] = asdict(stored[name])
+    if record.loaded.has_short_references:
+        stored[SHORT_REFERENCES] = True
     return stored
 
 

@@ -9,8 +9,9 @@ import pytest
 from orchestrator.application.errors import RecordConflict
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.spec.validation import load_stored_spec
 from orchestrator.backend.ports import Store
-from orchestrator.testing.contracts.records import NOW, facts, record, spec
+from orchestrator.testing.contracts.records import NOW, created, facts, record, spec
 from orchestrator.testing.contracts.store_fixtures import (
     StoreFixtures,
 )
@@ -33,6 +34,19 @@ class LoadAndWriteContract(StoreFixtures):
         store.write(one)
 
         assert facts(store.load(one.workflow_execution_id)) == facts(one)
+
+    def test_a_record_keeps_the_meaning_of_braces_that_it_was_created_with(self, store: Store) -> None:
+        """`{{ input.x }}` is a reference, and text in executions of releases that did not know references."""
+        loaded = spec(a={"input": {"x": "{{ input.x }}"}})
+        older = load_stored_spec(loaded.document, with_short_references=False)
+        new, old = record(loaded, _execution_id="new"), record(older, _execution_id="old")
+        ids = [created(store, one).workflow_execution_id for one in (old, new)]
+        for one in ids:
+            store.write(store.load(one))
+
+        found = [store.load(one).loaded.steps["a"].input["x"] for one in ids]
+
+        assert found == ["{{ input.x }}", {"var": "input.x"}]
 
     def test_a_loaded_record_belongs_to_the_caller(self, store: Store) -> None:
         step = StepRecord(StepStatus.COMPLETE, output={"list": [1]}, error={"list": [1]})

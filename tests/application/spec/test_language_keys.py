@@ -1363,7 +1363,7 @@ def test_a_flow_is_a_list_of_steps_with_names() -> None:
     [
         ("flow:\n  - {name: a, fn: f, input: ^'{{ flows.b.x }}'}", "flow[0].input"),
         ("flow:\n  - {name: a, fn: f, input: {x: [^'{% if x %}']}}", "flow[0].input.x[0]"),
-        ("flow:\n  - {name: a, fn: f, input: ^{template: '{{ flows.b.x }}'}}", "flow[0].input"),
+        ("flow:\n  - {name: a, fn: f, input: ^{template: '{{ input.x }}'}}", "flow[0].input"),
         ("flow:\n  - {name: a, fn: f, input: ^{template: plain}}", "flow[0].input"),
         (
             "sources: {x: {type: y, configuration: {url: ^'http://{{ a }}'}}}\nflow: []",
@@ -1377,16 +1377,14 @@ def test_a_template_in_a_flow_is_refused(text: str, path: str) -> None:
     check_case(text, "bad_type", path, "a template is not evaluated here", CONVERT_HINT)
 
 
-def test_outside_a_flow_two_braces_are_text() -> None:
-    keys = {"template": "{{ x }}"}
-
-    assert step(op="f", input=keys).input == keys
+def test_outside_a_flow_template_is_a_name_like_any_other() -> None:
+    assert step(op="f", input={"template": "{{ input.x }}"}).input == {"template": {"var": "input.x"}}
 
 
 def test_a_child_may_be_a_flow() -> None:
     assert step(workflow={"flow": [{"name": "x", "fn": "f"}]}).child is not None
     with pytest.raises(InvalidSpec, match=r"steps\[1\]\.workflow\.flow\[0\]\.input\.x: a template"):
-        step(workflow={"flow": [{"name": "x", "fn": "f", "input": {"x": "{{ y }}"}}]})
+        step(workflow={"flow": [{"name": "x", "fn": "f", "input": {"x": "{{ y | z }}"}}]})
 
 
 def test_duplicates_and_limits_name_the_key_of_the_document() -> None:
@@ -1583,6 +1581,8 @@ WORDS = st.sampled_from(
         "",
         "x y",
         "{{",
+        "{{ input.x }}",
+        "for {{ steps.a.output.x or 'all' }}",
     ]
 )
 LEAVES = st.none() | st.booleans() | st.integers(-1, 12) | st.floats(0, 2) | WORDS
