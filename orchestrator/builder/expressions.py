@@ -33,7 +33,7 @@ Value: TypeAlias = Union["Expr", Scalar, Sequence["Value"], Mapping[str, "Value"
 Number: TypeAlias = Union["Expr", int, float]
 Condition: TypeAlias = Union["Expr", bool]
 Needed: TypeAlias = Literal["truth", "items", "membership", "text", "number", "length", "key"]
-"""What Python code needs of a value: for `if`, a loop, `in`, an f-string, `int()`, `len()`, a key of a dict."""
+"""What Python code needs of a value: for `if`, a loop, `in`, an f-string, `int()`, `len()`, a dict."""
 
 
 class MissingValue(TypeError):

@@ -1,7 +1,7 @@
 """Reads workflow functions from Python files: `app.py:order`, or `app.py` if it has one workflow.
 
-The file is imported as a module, as a worker with --executors imports it. Only files that the command names are
-imported.
+The file is imported as a module, as a worker with --executors imports it. Only files that the command names
+are imported.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ import types
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin
 
+from orchestrator.functions.annotations import make_union
+
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -24,7 +26,7 @@ def split_again(annotation: Any) -> tuple[Any, bool]:
     if len(others) == len(members):
         return annotation, False
     values = tuple(get_args(one)[0] if get_args(one) else Any for one in members if _is_again(one))
-    return Union[others or values], True
+    return make_union(others or values), True
 
 
 def _is_again(annotation: Any) -> bool:

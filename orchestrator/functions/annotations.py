@@ -1,8 +1,8 @@
 """Reads type annotations: which fields a value has, which JSON it is, and how pydantic converts it.
 
-The result of a step is its output if its annotation is a mapping: a TypedDict, a dataclass, a pydantic model, a
-dict, None, or a union of these. Any other result is wrapped: {"result": value}. A function without an annotation
-must return a mapping.
+The result of a step is its output if its annotation is a mapping: a TypedDict, a dataclass, a pydantic model,
+a dict, None, or a union of these. Any other result is wrapped: {"result": value}. A function without an
+annotation must return a mapping.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import (
     NamedTuple,
     NotRequired,
     Required,
+    TypeGuard,
     Union,
     get_args,
     get_origin,
@@ -67,7 +68,12 @@ def strip(annotation: Any) -> Any:
     if get_origin(annotation) not in _UNIONS:
         return annotation
     members = tuple(one for one in get_args(annotation) if not _is_one_of(one, _NONE))
-    return strip(members[0]) if len(members) == 1 else Union[members]
+    return strip(members[0]) if len(members) == 1 else make_union(members)
+
+
+def make_union(members: tuple[Any, ...]) -> Any:
+    """The union of types; of one type, the type itself."""
+    return Union[members]  # noqa: UP007
 
 
 def is_unknown(annotation: Any) -> bool:
@@ -217,7 +223,7 @@ def _supported(annotation: Any, seen: frozenset[Any]) -> Any:
     converted = tuple(_supported(one, seen) for one in args)
     if all(new is old for new, old in zip(converted, args, strict=True)):
         return annotation
-    return Union[converted] if origin in _UNIONS else origin[converted]
+    return make_union(converted) if origin in _UNIONS else origin[converted]
 
 
 def _supported_class(annotation: Any, seen: frozenset[Any]) -> Any:
@@ -288,7 +294,7 @@ def _is_dataclass(annotation: type) -> bool:
     return dataclasses.is_dataclass(annotation)
 
 
-def _is_model(annotation: type) -> bool:
+def _is_model(annotation: type) -> TypeGuard[type[BaseModel]]:
     return issubclass(annotation, BaseModel)
 
 

@@ -1,7 +1,7 @@
 """The parameters of a function as inputs: binds the arguments of a call, and checks them against the types.
 
-A literal must have the type of its parameter, as for a type checker. A reference must not have another JSON type.
-Parameters that a worker passes by name, such as `log`, are no inputs.
+A literal must have the type of its parameter, as for a type checker. A reference must not have another JSON
+type. Parameters that a worker passes by name, such as `log`, are no inputs.
 """
 
 from __future__ import annotations

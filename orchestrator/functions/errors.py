@@ -10,6 +10,7 @@ OrchestratorError
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from types import CodeType, TracebackType
@@ -68,7 +69,7 @@ def locate_error(error: Exception, workflow: str) -> InvalidSpec | None:
     else:
         return None
     location = find_location(error.__traceback__)
-    return InvalidSpec(_locate(problem, workflow, location) for problem in problems)
+    return InvalidSpec(_locate(_drop_step_path(problem), workflow, location) for problem in problems)
 
 
 def locate_problems(
@@ -76,7 +77,7 @@ def locate_problems(
 ) -> InvalidSpec:
     """Add to each problem of a document the place where its step was called, or else that of the workflow."""
     return InvalidSpec(
-        _locate(problem, workflow, find_step_location(problem, own, steps, document), keeps_path=True)
+        _locate(problem, workflow, find_step_location(problem, own, steps, document))
         for problem in invalid.problems
     )
 
@@ -106,8 +107,6 @@ def find_location(trace: TracebackType | None) -> Location | None:
 
 def find_caller() -> Location:
     """The place in the code of the user that called this package."""
-    import sys
-
     frame = sys._getframe()
     while frame.f_back is not None and _is_ours(frame.f_globals):
         frame = frame.f_back
@@ -115,11 +114,8 @@ def find_caller() -> Location:
 
 
 def _location(code: CodeType, instruction: int, line: int) -> Location:
-    positions = list(code.co_positions())
-    start = (
-        positions[instruction // 2] if 0 <= instruction // 2 < len(positions) else (line, None, None, None)
-    )
-    return Location(shorten_path(code.co_filename), start[0] or line, (start[2] or 0) + 1)
+    start_line, _, start_column, _ = list(code.co_positions())[instruction // 2]
+    return Location(shorten_path(code.co_filename), start_line or line, (start_column or 0) + 1)
 
 
 def shorten_path(file: str) -> str:
@@ -128,13 +124,15 @@ def shorten_path(file: str) -> str:
     return file if relative.startswith("..") else relative
 
 
-def _locate(
-    problem: Problem, workflow: str, location: Location | None, *, keeps_path: bool = False
-) -> Problem:
+def _drop_step_path(problem: Problem) -> Problem:
+    """The problem without the path of its whole step: the message and the location name the step."""
+    return replace(problem, path="") if problem.path.endswith("]") else problem
+
+
+def _locate(problem: Problem, workflow: str, location: Location | None) -> Problem:
     if problem.line is not None:
         return problem  # of a workflow that this one calls
-    path = problem.path if keeps_path else ""
-    named = replace(problem, path=path, message=f"workflow {workflow!r}: {problem.message}")
+    named = replace(problem, message=f"workflow {workflow!r}: {problem.message}")
     return named if location is None else at_location(named, location)
 
 

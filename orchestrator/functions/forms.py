@@ -1,7 +1,7 @@
 """What a workflow function calls besides steps: map_each, switch, loop, wait_for, wait_for_any, sleep, child.
 
-Outside of a workflow, map_each(), switch() and loop() work on plain values. The others only exist in a workflow
-that runs.
+Outside of a workflow, map_each(), switch() and loop() work on plain values. The others only exist in a
+workflow that runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from orchestrator.builder.errors import check_arguments
 from orchestrator.builder.expressions import Expr, Step, spec_error
 from orchestrator.builder.keyword_arguments import Duration, PlacementKeys, Values
 from orchestrator.functions.again import Again
-from orchestrator.functions.annotations import UNKNOWN, is_unknown, item_of, json_types
+from orchestrator.functions.annotations import UNKNOWN, describe, is_unknown, item_of, json_types
 from orchestrator.functions.errors import OutsideWorkflow
 from orchestrator.functions.results import Choice, Result, Typed, find_steps, make_items, make_result
 from orchestrator.functions.steps import CommonKeys
@@ -81,8 +81,8 @@ def switch(
 ) -> R:
     """Run one of several branches: `switch(order.kind, {"parcel": lambda: ..., "letter": lambda: ...})`.
 
-    Each branch is a function that calls steps, and returns the result of one or nothing. The result is that of
-    the branch that runs.
+    Each branch is a function that calls steps, and returns the result of one or nothing. The result is that
+    of the branch that runs.
     """
     trace = current_trace()
     if trace is None:
@@ -231,7 +231,7 @@ def wait_for_any(
     timeout: Duration | None = None,
     **keys: Unpack[CommonKeys],
 ) -> T:
-    """Wait for the first of several signals. The result has the payload, and in `event` its name or "timeout"."""
+    """Wait for the first of several signals. The result has its payload; `event` is its name or "timeout"."""
     trace = require_trace("wait_for_any()", _SIGNALS)
     check_arguments("wait_for_any", keys, CommonKeys)
     step_id = trace.choose_id(id, "wait")
@@ -258,7 +258,8 @@ def sleep(duration: Duration, *, id: str | None = None, **keys: Unpack[CommonKey
 
 
 def child(
-    name: str,
+    workflow: str,
+    /,
     result: type[R],
     *,
     input: Values | None = None,
@@ -269,10 +270,10 @@ def child(
     trace = require_trace("child()", "call the other workflow itself in a test")
     check_arguments("child", keys, ChildKeys)
     trace.check_values([input])
-    step_id = trace.choose_id(id, name)
+    step_id = trace.choose_id(id, workflow)
     given: Any = trace.write_keys(keys, lambda: Result(("output",), frozenset(), result))
     inputs: Any = {} if input is None else {"input": input}
-    trace.add(step_id, "child()", lambda: trace.builder.child(step_id, name, **inputs, **given))
+    trace.add(step_id, "child()", lambda: trace.builder.child(step_id, workflow, **inputs, **given))
     value: R = _payload_of(trace, step_id, result)
     return value
 
@@ -300,7 +301,7 @@ def _check_list(items: Any) -> Any:
     if annotation is not None and not is_unknown(annotation):
         types = json_types(annotation)
         if types and "array" not in types:
-            raise spec_error("bad_type", f"map_each() needs a list, not {annotation}")
+            raise spec_error("bad_type", f"map_each() needs a list, not {describe(annotation)}")
     if not isinstance(items, Expr | Sequence) or isinstance(items, str):
         raise spec_error("bad_type", f"map_each() needs a list, not {items!r}")
     return annotation

@@ -1,7 +1,7 @@
 """Operators of the language for workflow functions, with the types of Python: `op.cat("order ", order.id)`.
 
-They have the names and the meaning of those in `orchestrator.builder.op`. In a workflow function they build an
-expression. Outside they compute the value, so that a workflow function can be called plainly.
+They have the names and the meaning of those in `orchestrator.builder.op`. In a workflow function they build
+an expression. Outside they compute the value, so that a workflow function can be called plainly.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ U = TypeVar("U")
 
 # fmt: off
 __all__ = [
-    "abs", "all", "between", "cat", "contains", "default", "dumps", "ends_with", "filter", "first", "get", "hour",
-    "identical", "if_", "in_", "iso", "join", "keys", "kv_get", "last", "later", "length", "lower", "map",
-    "matches", "max", "merge", "min", "none", "not_", "not_identical", "now", "number", "parse", "reduce",
-    "replace", "round", "some", "sort", "split", "starts_with", "substr", "trim", "truthy", "unique", "upper",
-    "values", "vars", "weekday",
+    "abs", "all", "between", "cat", "contains", "default", "dumps", "ends_with", "filter", "first", "get",
+    "hour", "identical", "if_", "in_", "iso", "join", "keys", "kv_get", "last", "later", "length", "lower",
+    "map", "matches", "max", "merge", "min", "none", "not_", "not_identical", "now", "number", "parse",
+    "reduce", "replace", "round", "some", "sort", "split", "starts_with", "substr", "trim", "truthy",
+    "unique", "upper", "values", "vars", "weekday",
 ]
 # fmt: on
 

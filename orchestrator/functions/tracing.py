@@ -1,8 +1,8 @@
 """Reads a workflow function: calls it once, and builds the document from the steps that it calls.
 
 A step that is called meanwhile runs nothing. It adds itself to the document, and returns a reference to its
-result. The functions that are passed to map_each(), loop() and compensate= call one step each, which is not added
-as a step of its own: it is captured.
+result. The functions that are passed to map_each(), loop() and compensate= call one step each, which is not
+added as a step of its own: it is captured.
 """
 
 from __future__ import annotations
@@ -27,16 +27,19 @@ _current: ContextVar[Trace | None] = ContextVar("orchestrator_trace", default=No
 
 
 class CallableStep(Protocol):
-    """A decorated function, as far as it is added to a document."""
+    """A decorated function, as far as it is added to a document. `token` is the key of its executor."""
 
     fn: str
     id: str | None
     keys: Mapping[str, Any]
     parameters: Parameters
     token: Mapping[str, Any]
-    """The key of the document that names the executor."""
-    executors: Mapping[str, Callable[..., Any]]
-    modules: frozenset[str]
+
+    @property
+    def executors(self) -> Mapping[str, Callable[..., Any]]: ...
+
+    @property
+    def modules(self) -> frozenset[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,9 @@ class Trace:
         """Add a call of a step to the document, or capture it."""
         inputs = self.bind(step.parameters, args, kwargs, step.id or step.fn)
         self.add_executors(step.executors, step.modules)
+        if "heartbeat" in step.keys and step.executors and "heartbeat" not in step.parameters.offered:
+            message = f"step {step.id or step.fn!r}: {step.fn}() has no parameter heartbeat, and must call it"
+            raise spec_error("bad_call", message, "add the parameter heartbeat to the function")
         if self._capture is None:
             return self._add_call(step, inputs)
         returned = object()
@@ -158,7 +164,7 @@ class Trace:
     # ---- parts of steps
 
     def write_keys(self, keys: Mapping[str, Any], output: Callable[[], Any]) -> dict[str, Any]:
-        """The keys of a step as the builder takes them. `output` is the value of `branch` and `compensate`."""
+        """The keys of a step as the builder takes them. `output` is what `branch` and `compensate` read."""
         self.check_values(keys)
         written = dict(keys)
         if "after" in keys:
@@ -177,7 +183,7 @@ class Trace:
                 steps = find_steps(one)
                 if not steps:
                     raise spec_error("unknown_dependency", "after= names a value that no step returns")
-                found += sorted(steps, key=self._ids.index)
+                found += [one for one in self._ids if one in steps]
             elif isinstance(one, Step | str):
                 found.append(one)
             else:
@@ -192,9 +198,11 @@ class Trace:
     def _write_compensation(self, body: Callable[[Any], Any], output: Any) -> Compensate:
         call = self.capture("compensate", body, output)
         keys = call.step.keys
-        allowed = {name: keys[name] for name in ("timeout", "retry", "queue") if name in keys}
-        inputs: Any = {"input": call.inputs} if call.inputs else {}
-        return {"fn": call.step.fn, **inputs, **allowed}
+        written: Any = {"fn": call.step.fn, **({"input": call.inputs} if call.inputs else {})}
+        compensation: Compensate = written | {
+            name: keys[name] for name in ("timeout", "retry", "queue") if name in keys
+        }
+        return compensation
 
     def capture(self, form: str, body: Callable[..., Any], *values: Any) -> CapturedCall:
         """Call a function that calls one step, and return that call instead of adding it."""

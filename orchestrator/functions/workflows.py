@@ -3,8 +3,8 @@
     @workflow(timeout="2d")
     def order(sku: str, quantity: int = 1) -> dict[str, Any]: ...
 
-The function is called once with references, when its document is needed. A call in another workflow function adds
-it as a child. A call elsewhere runs the function with its steps as plain functions.
+The function is called once with references, when its document is needed. A call in another workflow function
+adds it as a child. A call elsewhere runs the function with its steps as plain functions.
 """
 
 from __future__ import annotations
@@ -218,10 +218,10 @@ def _read(
 ) -> _ReadWorkflow:
     """Call the function with references to its inputs, and check the document that its steps make."""
     text = getdoc(function)
-    described = {"description": text} if text and "description" not in keys else {}
+    described: Any = {"description": text} if text and "description" not in keys else {}
     try:
         _check_is_not_inside(function, name)
-        builder = WorkflowBuilder(name, **described, **keys)  # type: ignore[typeddict-item]
+        builder = WorkflowBuilder(name, **described, **keys)
         trace = Trace(name, builder, function, current_trace())
         inputs = {one.name: _declare(trace.builder, one) for one in parameters.inputs.values()}
         with tracing(trace):
