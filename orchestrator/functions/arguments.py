@@ -13,6 +13,7 @@ from inspect import Parameter, signature
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from orchestrator.application.errors import InvalidSpec
 from orchestrator.builder.errors import suggest
@@ -173,6 +174,8 @@ def dump_literal(value: Any, annotation: Any, where: str) -> Any:
     except ValidationError as error:
         message = f"{where} expects {describe(annotation)}, not {_shorten(value)}: {first_error(error)}"
         raise spec_error("bad_type", message) from None
+    except PydanticSerializationError as error:
+        raise spec_error("not_json", f"{where} is not JSON: {error}") from None
 
 
 def first_error(error: ValidationError) -> str:

@@ -16,6 +16,8 @@ from dataclasses import replace
 from types import CodeType, TracebackType
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
 from orchestrator.application.errors import InvalidSpec, OrchestratorError, Problem
 from orchestrator.application.values.paths import parse_path
 from orchestrator.builder.expressions import MissingValue, Needed
@@ -64,6 +66,9 @@ def locate_error(error: Exception, workflow: str) -> InvalidSpec | None:
     elif isinstance(error, MissingValue):
         message = "this value does not exist before the workflow runs"
         problems = (Problem("", "no_value", message, _ALTERNATIVES[error.needed]),)
+    elif isinstance(error, ValidationError):
+        message = f"a {error.title} cannot be made of values that do not exist before the workflow runs"
+        problems = (Problem("", "no_value", message, "use a dict or a dataclass here"),)
     elif isinstance(error, TypeError | ValueError | AttributeError) and _is_raised_here(error.__traceback__):
         problems = (Problem("", "bad_call", str(error)),)
     else:

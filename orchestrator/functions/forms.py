@@ -65,7 +65,7 @@ def map_each(
     step_id, result = trace.choose_id(id or step.id, step.fn), step.parameters.result
     keys = trace.write_keys(step.keys, lambda: make_items(("output",), frozenset(), result))
     own = {"max_parallel": max_parallel} if max_parallel is not None else {}
-    given: Any = {**step.token, **own, "input": captured.inputs, **keys}
+    given: Any = {**trace.token_of(step, step_id), **own, "input": captured.inputs, **keys}
     trace.add(step_id, "map_each()", lambda: trace.builder.map(step_id, over=items, **given))
     item = UNKNOWN if "output" in keys else result
     return make_items(("steps", step_id, "output"), trace.origin(step_id), item)
@@ -163,7 +163,7 @@ def loop(
     result = step.parameters.result
     keys = trace.write_keys(step.keys, lambda: make_result(("output",), frozenset(), result))
     rounds: Any = {"max_iterations": max_iterations, "on_max": on_max}
-    given: Any = {**step.token, "input": inputs, **keys}
+    given: Any = {**trace.token_of(step, step_id), "input": inputs, **keys}
     trace.add(step_id, "loop()", lambda: trace.builder.loop(step_id, **rounds, **given))
     ended: T = trace.result_of(step_id, result, keys)
     return ended

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, Self
 
+from orchestrator.builder import op
 from orchestrator.builder.errors import suggest
 from orchestrator.builder.expressions import (
     Expr,
@@ -142,8 +143,6 @@ def find_steps(value: Expr) -> set[str]:
 
 def _suggest_operator(key: str | int, fields: Sequence[str]) -> str | None:
     """For a method of a text or a list: the operator that does the same."""
-    from orchestrator.functions import op
-
-    if not fields and isinstance(key, str) and key in op.__all__:
+    if not fields and isinstance(key, str) and callable(getattr(op, key, None)):
         return f"write op.{key}()"
     return f"it has: {', '.join(fields)}" if fields else None

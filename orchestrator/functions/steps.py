@@ -66,14 +66,13 @@ class StepFunction(Generic[P, R]):
         source: SourceDefinition | None = None,
     ) -> None:
         update_wrapper(self, function)
-        self.function, self.fn, self.id = function, fn or function.__name__, None
+        self.function, self.fn = function, fn or function.__name__
+        self.id: str | None = None
         self.keys: Mapping[str, Any] = keys or {}
         self.token: Mapping[str, Any] = {"fn": self.fn} if source is None else {"source": source}
         self.parameters = Parameters(function)
         self.executor: Callable[..., Any] = StepExecutor(function, self.parameters)
         """The function as workers call it: with a mapping of inputs, and a result as JSON."""
-
-    id: str | None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         trace = current_trace()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from orchestrator.application.errors import InvalidSpec
 from orchestrator.builder.branches import Branch
@@ -48,6 +48,19 @@ class CapturedCall:
 
     step: CallableStep
     inputs: Mapping[str, Any]
+
+
+class CapturedResult:
+    """What such a call returns: it must be returned as it is."""
+
+    def __init__(self, form: str) -> None:
+        self._form = form
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        message = f"the function of {self._form} must return the result of its step, not a part of it"
+        raise spec_error("bad_call", message, f"read {name!r} in a step that comes later")
 
 
 @dataclass(slots=True)
@@ -118,7 +131,7 @@ class Trace:
             raise spec_error("bad_call", message, "add the parameter heartbeat to the function")
         if self._capture is None:
             return self._add_call(step, inputs)
-        returned = object()
+        returned = CapturedResult(self._capture.form)
         self._capture.calls.append((returned, CapturedCall(step, inputs)))
         return returned
 
@@ -142,9 +155,14 @@ class Trace:
         result = step.parameters.result
         keys = self.write_keys(step.keys, lambda: make_result(("output",), frozenset(), result))
         given = {"input": inputs, **keys} if inputs else keys
-        token = {} if step.token == {"fn": step_id} else step.token
+        token = self.token_of(step, step_id)
         self.add(step_id, f"{step.fn}()", lambda: self.builder.step(step_id, **token, **given))
         return self.result_of(step_id, result, keys)
+
+    @staticmethod
+    def token_of(step: CallableStep, step_id: str) -> Mapping[str, Any]:
+        """The argument of the builder that names the executor; none if the step has its name."""
+        return {} if step.token == {"fn": step_id} else step.token
 
     def result_of(self, step_id: str, annotation: Any, keys: Mapping[str, Any]) -> Any:
         """A reference to the result of a step. One with `output=` has the shape that this gives it."""

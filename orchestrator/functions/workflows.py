@@ -89,10 +89,9 @@ class WorkflowFunction(Generic[P, R]):
         update_wrapper(self, function)
         self.function, self.name = function, name or function.__name__
         self.parameters = Parameters(function)
-        self._keys, self._options, self._id = keys, dict[str, Any](), None
+        self._keys, self._options = keys, dict[str, Any]()
+        self._id: str | None = None
         self._reader = _Reader()
-
-    _id: str | None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         trace = current_trace()
