@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.errors import InvalidRequest
-
 if TYPE_CHECKING:
     from orchestrator.application.spec.model import LoadedSpec
     from orchestrator.functions import WorkflowFunction
@@ -79,10 +77,10 @@ def _find_workflow(name: str) -> WorkflowFunction[Any, Any]:
     if wanted is not None:
         close = get_close_matches(wanted, own, n=1)
         hint = f"did you mean {file}:{close[0]}?" if close else f"its workflows are: {listed}"
-        raise InvalidRequest(f"{file} has no workflow {wanted!r}; {hint}")
+        raise click.UsageError(f"{file} has no workflow {wanted!r}; {hint}")
     if len(own) != 1:
         problem = "has no function with @workflow" if not own else "has several workflows: name one of them"
-        raise InvalidRequest(f"{file} {problem}" + (f": {listed}" if own else ""))
+        raise click.UsageError(f"{file} {problem}" + (f": {listed}" if own else ""))
     return next(iter(own.values()))
 
 
@@ -99,7 +97,7 @@ def _import(file: str) -> ModuleType:
     with redirect_stdout(sys.stderr), _explain_errors(file):  # a module may print while it is imported
         module = import_module(name)
     if Path(module.__file__ or "").resolve() != Path(file).resolve():
-        raise InvalidRequest(
+        raise click.UsageError(
             f"{file} cannot be imported: another module is called {name!r} ({module.__file__})"
         )
     return module
@@ -131,4 +129,4 @@ def _explain_errors(name: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         found = find_location(error.__traceback__)
         place = f"{found.file}:{found.line}: " if found is not None else ""
-        raise InvalidRequest(f"{name} fails: {place}{type(error).__name__}: {error}") from error
+        raise click.UsageError(f"{name} fails: {place}{type(error).__name__}: {error}") from error

@@ -59,8 +59,9 @@ class Location(NamedTuple):
     column: int
 
 
-def locate_error(error: Exception, workflow: str) -> InvalidSpec | None:
-    """The problem of a workflow function with its location, or None for an error of other code."""
+def locate_error(error: Exception, workflow: str, own: Location) -> InvalidSpec | None:
+    """The problem of a workflow function with its location, or None for an error of other code. `own` is the
+    location of the function."""
     if isinstance(error, InvalidSpec):
         problems = error.problems
     elif isinstance(error, MissingValue):
@@ -73,7 +74,7 @@ def locate_error(error: Exception, workflow: str) -> InvalidSpec | None:
         problems = (Problem("", "bad_call", str(error)),)
     else:
         return None
-    location = find_location(error.__traceback__)
+    location = find_location(error.__traceback__) or own
     return InvalidSpec(_locate(_drop_step_path(problem), workflow, location) for problem in problems)
 
 
@@ -101,10 +102,10 @@ def at_location(problem: Problem, location: Location) -> Problem:
 
 
 def find_location(trace: TracebackType | None) -> Location | None:
-    """The last place of a traceback that is not in this package: the code of the user."""
+    """The last place of a traceback that is not in this package or in pydantic: the code of the user."""
     found = None
     while trace is not None:
-        if not _is_ours(trace.tb_frame.f_globals):
+        if not _is_ours(trace.tb_frame.f_globals, _PACKAGE, "pydantic"):
             found = _location(trace.tb_frame.f_code, trace.tb_lasti, trace.tb_lineno)
         trace = trace.tb_next
     return found
@@ -134,11 +135,11 @@ def _drop_step_path(problem: Problem) -> Problem:
     return replace(problem, path="") if problem.path.endswith("]") else problem
 
 
-def _locate(problem: Problem, workflow: str, location: Location | None) -> Problem:
+def _locate(problem: Problem, workflow: str, location: Location) -> Problem:
     if problem.line is not None:
         return problem  # of a workflow that this one calls
     named = replace(problem, message=f"workflow {workflow!r}: {problem.message}")
-    return named if location is None else at_location(named, location)
+    return at_location(named, location)
 
 
 def _is_raised_here(trace: TracebackType | None) -> bool:
@@ -148,5 +149,6 @@ def _is_raised_here(trace: TracebackType | None) -> bool:
     return trace is not None and _is_ours(trace.tb_frame.f_globals)
 
 
-def _is_ours(names: Mapping[str, Any]) -> bool:
-    return str(names.get("__name__", "")).partition(".")[0] == _PACKAGE
+def _is_ours(names: Mapping[str, Any], *packages: str) -> bool:
+    """Whether a module with these names is in this package, or in one of these."""
+    return str(names.get("__name__", "")).partition(".")[0] in (packages or (_PACKAGE,))

@@ -9,10 +9,12 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterable, Sequence, Sized
 from datetime import timedelta
+from time import time_ns
 from typing import Any, TypeVar, cast
 
 from pydantic_core import to_jsonable_python
 
+from orchestrator.application.records.events import iso as iso_time
 from orchestrator.builder import op as build
 from orchestrator.builder.expressions import Expr, literal, render
 from orchestrator.functions.tracing import current_trace
@@ -39,7 +41,7 @@ def _apply(operator: Callable[..., Expr], *operands: Any, **named: Any) -> Any:
     plain = [
         one if isinstance(one, str | timedelta) else literal(to_jsonable_python(one)) for one in operands
     ]
-    return evaluate(render(operator(*plain, **named)), {})
+    return evaluate(render(operator(*plain, **named)), {"ctx": {"now": iso_time(time_ns() // 1_000_000)}})
 
 
 def _lift(operator: Callable[..., Expr]) -> Callable[..., Any]:
@@ -199,7 +201,7 @@ def reduce(items: Iterable[T], body: Callable[[U, T], U], initial: U) -> U:
 
 # ---- time and shared values
 
-now: Callable[[], float] = _lift(build.now)
+now: Callable[[], Any] = _lift(build.now)
 hour: Callable[..., int] = _lift(build.hour)
 weekday: Callable[..., int] = _lift(build.weekday)
 iso: Callable[[object], str] = _lift(build.iso)

@@ -58,6 +58,8 @@ class TaskKeys(CommonKeys, PlacementKeys, ExecutorKeys, total=False):
 class StepFunction(Generic[P, R]):
     """A function with @step, or a copy of it with other options."""
 
+    __name__: str
+
     def __init__(
         self,
         function: Callable[..., Any],

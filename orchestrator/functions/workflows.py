@@ -80,6 +80,7 @@ class Registrar(Protocol[S_co]):
 class WorkflowFunction(Generic[P, R]):
     """A function with @workflow."""
 
+    __name__: str
     __executors__: Mapping[str, Callable[..., Any]] = {}
     """A worker must not take it for an executor."""
 
@@ -218,8 +219,8 @@ def _read(
     """Call the function with references to its inputs, and check the document that its steps make."""
     text = getdoc(function)
     described: Any = {"description": text} if text and "description" not in keys else {}
+    _check_is_not_inside(function, name)
     try:
-        _check_is_not_inside(function, name)
         builder = WorkflowBuilder(name, **described, **keys)
         trace = Trace(name, builder, function, current_trace())
         inputs = {one.name: _declare(trace.builder, one) for one in parameters.inputs.values()}
@@ -228,7 +229,7 @@ def _read(
             trace.check_values([returned])
             trace.builder.outputs(_to_outputs(returned, parameters.result))
     except Exception as error:
-        located = locate_error(error, name)
+        located = locate_error(error, name, _location_of(function))
         if located is None:
             raise
         raise located from None

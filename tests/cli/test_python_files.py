@@ -73,7 +73,7 @@ def test_a_workflow_function_is_run_validated_and_drawn(name: str) -> None:
     assert ran.exit_code == 0, ran.output
     assert json.loads(ran.stdout)["outcome"] == {"n": 41}
     assert validated.stdout == f"{name}: valid, 2 steps\n"
-    assert [one["id"] for one in json.loads(drawn.stdout)["steps"]] == ["ask", "add"]
+    assert [one["id"] for one in json.loads(drawn.stdout)["nodes"]] == ["ask", "add"]
 
 
 def test_inputs_are_checked_before_anything_runs() -> None:
@@ -108,7 +108,7 @@ def test_the_modules_of_all_steps_are_passed_to_workers(tmp_path: Path) -> None:
         ("broken.py", "broken.py fails: broken.py:3: ZeroDivisionError: division by zero"),
         ("failing.py", "failing.py fails: failing.py:6: ZeroDivisionError: division by zero"),
         ("not-a-name.py", "its name must be a Python name"),
-        ("wrong.py", "wrong.py:8:15: workflow 'order': str has no field 'upper'; write op.upper()"),
+        ("wrong.py", "wrong.py:8:14: workflow 'order': str has no field 'upper'; write op.upper()"),
     ],
 )
 def test_a_mistake_is_a_message(modules: Modules, name: str, error: str) -> None:

@@ -10,8 +10,7 @@ from e2e.pages import blocks
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "functions.md").read_text(encoding="utf-8")
 [APP] = [block.text for block in blocks(PAGE) if block.treatment == "file app.py"]
-[CONSOLE] = [block.text for block in blocks(PAGE) if block.treatment == "console"]
-YAML = CONSOLE.rpartition('to_yaml())"\n')[2]
+[YAML] = [block.text for block in blocks(PAGE) if block.treatment == "file order.yaml"]
 """The document of the application, as the page shows it."""
 
 

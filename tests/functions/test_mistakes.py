@@ -63,8 +63,6 @@ def test_the_page_has_many_mistakes() -> None:
         ),
         ("map_each('abc', lambda line: price(line))", "map_each() needs a list, not 'abc'"),
         ("switch(checked.kind, {'a': lambda: charge('a', 'b')})", "expects float, not 'b'"),
-        ("return {'a': object()}", "not_json"),
-        ("return checked.kind", "a workflow returns a dict of names and values"),
     ],
 )
 def test_each_of_these_is_an_error_with_its_place(app: ModuleType, line: str, error: str) -> None:
@@ -73,6 +71,20 @@ def test_each_of_these_is_an_error_with_its_place(app: ModuleType, line: str, er
 
     assert str(raised.value).startswith("app.py:5:")
     assert error in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("return {'a': object()}", "the output 'a' is not JSON"),
+        ("return checked.kind", "a workflow returns a dict of names and values, not <"),
+    ],
+)
+def test_a_wrong_result_has_the_place_of_the_function(app: ModuleType, line: str, error: str) -> None:
+    with pytest.raises(InvalidSpec) as raised:
+        read(app, line).load()
+
+    assert str(raised.value).startswith(f"app.py:3:1: workflow 'order': {error}")
 
 
 def test_a_problem_of_the_whole_document_has_the_place_of_its_step(app: ModuleType) -> None:
@@ -112,10 +124,8 @@ def test_a_value_of_another_workflow_is_rejected(app: ModuleType) -> None:
 
 
 def test_the_item_of_a_map_cannot_be_read_elsewhere(app: ModuleType) -> None:
-    kept: list[Any] = []
-    line = "map_each(checked.lines, lambda line: [keep(line), price(line)][1]); price(keep()[0])"
-
-    app.keep = lambda *values: kept.extend(values) or kept
+    exec("kept = []\ndef keep(line):\n    kept.append(line)\n    return price(line)\n", vars(app))
+    line = "map_each(checked.lines, keep); price(kept[0])"
 
     with pytest.raises(InvalidSpec, match=r"the item of map_each\(\) can be read only in its function"):
         read(app, line).load()

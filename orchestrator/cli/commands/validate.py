@@ -91,7 +91,7 @@ def _check_files(names: tuple[str, ...], catalogue: Catalogue | None) -> dict[st
             from orchestrator.worker.executors.spec_check import check_executors
 
             check_executors(loaded, found, catalogue)
-    except click.ClickException as error:
+    except click.UsageError as error:
         return {**report, "problems": [{"path": "", "code": "unreadable", "message": error.message}]}
     except InvalidSpec as error:
         return {**report, "problems": [problem.as_dict() for problem in error.problems]}
