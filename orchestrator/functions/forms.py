@@ -125,15 +125,20 @@ def _add_switch(
 
 
 def _read_branch(trace: Trace, name: str, body: Callable[[], Any], values: list[Any]) -> list[str]:
-    """The steps of a branch; its result is added to the values."""
+    """The steps of a branch; its result is added to the values.
+
+    The value of the switch is the first result that is not null. A result of a step outside of the branch
+    would be there whichever branch runs.
+    """
     first = len(trace.ids)
     value = body()
-    if isinstance(value, Typed):
+    own = list(trace.ids[first:])
+    if isinstance(value, Typed) and isinstance(value, Expr) and set() < find_steps(value) <= set(own):
         values.append(value)
     elif value is not None and not isinstance(value, Step):
-        message = f"{name} of switch() must return the result of a step, or None, not {value!r}"
+        message = f"{name} of switch() must return the result of a step that it calls, or None, not {value!r}"
         raise spec_error("bad_type", message, "use op.if_() to choose between values")
-    return list(trace.ids[first:])
+    return own
 
 
 def loop(

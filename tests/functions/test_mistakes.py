@@ -63,6 +63,11 @@ def test_the_page_has_many_mistakes() -> None:
         ),
         ("map_each('abc', lambda line: price(line))", "map_each() needs a list, not 'abc'"),
         ("switch(checked.kind, {'a': lambda: charge('a', 'b')})", "expects float, not 'b'"),
+        ("switch(checked.kind, {'a': lambda: checked.kind})", "the result of a step that it calls, or None"),
+        (
+            "switch('a', {}, default=lambda: checked)",
+            "the default branch of switch() must return the result of",
+        ),
     ],
 )
 def test_each_of_these_is_an_error_with_its_place(app: ModuleType, line: str, error: str) -> None:

@@ -12,6 +12,7 @@ from orchestrator import Backend, Workflow, WorkflowBuilder, load_spec
 from orchestrator.application.records.status import StepStatus
 from orchestrator.builder import item, op, output
 from orchestrator.invocation.executors import Executors
+from orchestrator.local.isolated_child import find_function
 from worlds.redis_world import RedisWorld
 from worlds.spec_executions import signal
 
@@ -106,6 +107,12 @@ def test_a_payment_is_refunded_when_a_later_step_fails(
     execution.run()
 
     assert (execution.status, capsys.readouterr().out) == ("failed", "refund payment of pen x 1\n")
+
+
+def test_another_process_can_import_the_executor_of_a_step(app: ModuleType) -> None:
+    charge = app.charge.executor
+
+    assert find_function(charge.__module__, charge.__qualname__) is charge
 
 
 def found_by_a_worker(module: str) -> dict[str, Any]:

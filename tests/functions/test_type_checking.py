@@ -54,7 +54,7 @@ def flow(sku: str = "a") -> Payment:
     )
     branched = charge.options(branch=lambda paid: [when(paid.amount == 0).halt({"id": paid.id})])
     assert_type(branched("a", op.default(prices[0], 1.0)), Payment)
-    shipped = switch(checked.kind, {"parcel": lambda: send_parcel(payment=paid)}, default=lambda: "none")
+    shipped = switch(checked.kind, {"parcel": lambda: send_parcel(payment=paid)}, id="ship")
     assert_type(shipped, str)
     assert_type(child("other", Payment, input={"a": sku}).id, str)
     assert_type(executor("http", dict[str, Any])(url=sku), dict[str, Any])
