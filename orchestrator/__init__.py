@@ -40,11 +40,26 @@ if TYPE_CHECKING:
     from orchestrator.application.spec.validation import load_spec
     from orchestrator.backend.backend import Backend
     from orchestrator.builder.workflow import WorkflowBuilder
+    from orchestrator.functions import op
+    from orchestrator.functions.again import Again
+    from orchestrator.functions.forms import (
+        child,
+        loop,
+        map_each,
+        sleep,
+        step_of,
+        switch,
+        wait_for,
+        wait_for_any,
+    )
+    from orchestrator.functions.steps import executor, step
+    from orchestrator.functions.workflows import workflow
     from orchestrator.local.workflow import Workflow
 
 __version__ = "0.1.1"  # the version of the distribution too: pyproject.toml reads it here
 
 __all__ = [
+    "Again",
     "Backend",
     "Cancelled",
     "Complete",
@@ -71,10 +86,23 @@ __all__ = [
     "WorkflowBuilder",
     "WorkflowStatus",
     "__version__",
+    "child",
+    "executor",
     "load_spec",
+    "loop",
+    "map_each",
+    "op",
+    "sleep",
+    "step",
+    "step_of",
+    "switch",
+    "wait_for",
+    "wait_for_any",
+    "workflow",
 ]
 
 _HOMES = {
+    "Again": "orchestrator.functions.again",
     "Backend": "orchestrator.backend.backend",
     "Cancelled": "orchestrator.application.records.decisions",
     "Complete": "orchestrator.application.records.decisions",
@@ -100,7 +128,19 @@ _HOMES = {
     "Workflow": "orchestrator.local.workflow",
     "WorkflowBuilder": "orchestrator.builder.workflow",
     "WorkflowStatus": "orchestrator.application.records.status",
+    "child": "orchestrator.functions.forms",
+    "executor": "orchestrator.functions.steps",
     "load_spec": "orchestrator.application.spec.validation",
+    "loop": "orchestrator.functions.forms",
+    "map_each": "orchestrator.functions.forms",
+    "op": "orchestrator.functions",
+    "sleep": "orchestrator.functions.forms",
+    "step": "orchestrator.functions.steps",
+    "step_of": "orchestrator.functions.forms",
+    "switch": "orchestrator.functions.forms",
+    "wait_for": "orchestrator.functions.forms",
+    "wait_for_any": "orchestrator.functions.forms",
+    "workflow": "orchestrator.functions.workflows",
 }
 
 _RENAMED = renamed_names(__name__, {"StartRefused": "StartRejected"})

@@ -184,8 +184,10 @@ def embedded_stack(
     settings: Settings | None = None,
     print_line: LinePrinter = lambda line, child="": None,
     log: Sequence[str] = QUIET_LOG_OPTIONS,
+    import_paths: Sequence[str] = (),
 ) -> Iterator[EmbeddedStack]:
-    """Run a coordinator and workers on a private Redis, until the block ends. `log` is their log options.
+    """Run a coordinator and workers on a private Redis, until the block ends. `log` is their log options, and
+    `import_paths` are folders with modules of executors.
 
     Without a table of tags, every tag is allowed: the same workers serve all queues.
     """
@@ -208,6 +210,7 @@ def embedded_stack(
             worker_options=[FAIL_UNKNOWN_ARG],
             log_options=log,
             print_line=print_line,
+            import_paths=import_paths,
         )
         runtime.spawn()
         try:

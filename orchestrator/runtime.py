@@ -80,13 +80,15 @@ class Runtime:
         worker_options: Sequence[str] = (),
         log_options: Sequence[str] = QUIET_LOG_OPTIONS,
         print_line: LinePrinter | None = None,
+        import_paths: Sequence[str] = (),
     ) -> None:
         """`executors` are names of modules. They and the Redis default to those of the settings, and the
         settings to those of the environment.
 
         A step that still runs `grace_s` after shutdown() is killed, and will be dispatched again.
         `worker_options` are more options of `orchestrator worker`, such as `["--concurrency", "10"]`.
-        `print_line` gets each line that a process prints; by default the lines are logged.
+        `print_line` gets each line that a process prints; by default the lines are logged. `import_paths` are
+        folders that the processes import modules from, besides the current directory and their own path.
         """
         settings = settings if settings is not None else Settings.from_environment()
         self.settings = replace(settings, redis_url=redis_url or settings.redis_url)
@@ -94,6 +96,7 @@ class Runtime:
         self._workers, self._coordinators, self._queues = workers, coordinators, queues
         self._worker_options, self._log_options = worker_options, log_options
         self._grace_s, self._print_line = grace_s, print_line or _log_line
+        self._import_paths = import_paths
         self._processes: ChildProcesses | None = None
         self._client: Client | None = None
         self._stop_at: float | None = None
@@ -162,7 +165,9 @@ class Runtime:
             self.join()
 
     def _environment(self) -> dict[str, str]:
+        paths = [*self._import_paths, *filter(None, [os.environ.get("PYTHONPATH")])]
         return {
+            **({"PYTHONPATH": os.pathsep.join(paths)} if self._import_paths else {}),
             "ORCHESTRATOR_REDIS_URL": self.settings.redis_url,
             "ORCHESTRATOR_PREFIX": self.settings.prefix,
             "ORCHESTRATOR_PARTITIONS": str(self.settings.partitions),

@@ -12,6 +12,7 @@ from orchestrator.builder.branches import Branch, complete, fail, halt, reset, r
 from orchestrator.builder.expressions import (
     Expr,
     Json,
+    MissingValue,
     Reference,
     Step,
     Value,
@@ -29,6 +30,7 @@ __all__ = [
     "Branch",
     "Expr",
     "Json",
+    "MissingValue",
     "Reference",
     "Source",
     "Step",

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, TypeAlias, Union
+from typing import Any, Literal, NoReturn, TypeAlias, Union
 
 from orchestrator.application.errors import InvalidSpec, Problem
 from orchestrator.application.expressions.evaluation import LITERAL, MAX_DEPTH, check_condition, is_expression
@@ -32,6 +32,16 @@ Json: TypeAlias = Scalar | Sequence["Json"] | Mapping[str, "Json"]
 Value: TypeAlias = Union["Expr", Scalar, Sequence["Value"], Mapping[str, "Value"]]
 Number: TypeAlias = Union["Expr", int, float]
 Condition: TypeAlias = Union["Expr", bool]
+Needed: TypeAlias = Literal["truth", "items", "membership", "text", "number", "length", "key"]
+"""What Python code needs of a value: for `if`, a loop, `in`, an f-string, `int()`, `len()`, a dict."""
+
+
+class MissingValue(TypeError):
+    """Python code needs the value of an expression, which exists only while the workflow runs."""
+
+    def __init__(self, needed: Needed, message: str) -> None:
+        super().__init__(message)
+        self.needed = needed
 
 
 class Origin:
@@ -127,19 +137,47 @@ class Expr:
     # ---- unsupported operations
 
     def __bool__(self) -> NoReturn:
-        raise TypeError(
+        raise MissingValue(
+            "truth",
             "an expression has no value before the workflow runs: write & | ~ for and, or, not; "
-            "op.if_() for if; op.between() for a < x < b; op.in_() for in"
+            "op.if_() for if; op.between() for a < x < b; op.in_() for in",
         )
 
     def __iter__(self) -> NoReturn:
-        raise TypeError("an expression has no items before the workflow runs: write op.map() or flow.map()")
+        message = "an expression has no items before the workflow runs: write op.map() or flow.map()"
+        raise MissingValue("items", message)
 
     def __contains__(self, item: object) -> NoReturn:
-        raise TypeError("an expression has no items before the workflow runs: write op.in_()")
+        raise MissingValue(
+            "membership", "an expression has no items before the workflow runs: write op.in_()"
+        )
 
     def __format__(self, form: str) -> NoReturn:
-        raise TypeError("an expression has no text before the workflow runs: write op.cat()")
+        raise MissingValue("text", "an expression has no text before the workflow runs: write op.cat()")
+
+    def __len__(self) -> NoReturn:
+        raise MissingValue(
+            "length", "an expression has no length before the workflow runs: write op.length()"
+        )
+
+    def __hash__(self) -> NoReturn:
+        message = "an expression has no value before the workflow runs, so it cannot be a key: write op.get()"
+        raise MissingValue("key", message)
+
+    def __int__(self) -> NoReturn:
+        raise MissingValue("number", "an expression has no value before the workflow runs: write op.number()")
+
+    def __float__(self) -> NoReturn:
+        self.__int__()
+
+    def __index__(self) -> NoReturn:
+        self.__int__()
+
+    def __round__(self, digits: object = None) -> NoReturn:
+        raise MissingValue("number", "an expression has no value before the workflow runs: write op.round()")
+
+    def __abs__(self) -> NoReturn:
+        raise MissingValue("number", "an expression has no value before the workflow runs: write op.abs()")
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError("an expression is immutable")

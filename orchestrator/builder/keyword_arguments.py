@@ -147,13 +147,12 @@ class Schedule(TypedDict, total=False):
 # ---- steps and workflows
 
 
-class StepKeys(TypedDict, total=False):
-    """Keys of every kind of step."""
+class PlainStepKeys(TypedDict, total=False):
+    """Keys of every kind of step that refer to no other step and to no output of the step itself."""
 
     name: str
     label: str
     description: str
-    after: StepNames
     join: Literal["all", "any", "done"] | int | Expr
     when: Condition
     filters: Filter
@@ -163,18 +162,23 @@ class StepKeys(TypedDict, total=False):
     attempts_on: AttemptsOn
     retry: int | Retry
     on_error: OnError
-    branch: Sequence[Branch]
-    output: Values
     skip_output_mapping: bool
-    kv_add: Values
-    compensate: Compensate
     x: Mapping[str, Json]
 
 
-class WorkKeys(StepKeys, total=False):
-    """Keys of steps that run an executor or another workflow."""
+class StepKeys(PlainStepKeys, total=False):
+    """Keys of every kind of step."""
 
-    input: Values
+    after: StepNames
+    branch: Sequence[Branch]
+    output: Values
+    kv_add: Values
+    compensate: Compensate
+
+
+class PlacementKeys(TypedDict, total=False):
+    """Keys that say where and how long a step runs."""
+
     timeout: Duration
     queue: str
     priority: Priority
@@ -182,11 +186,21 @@ class WorkKeys(StepKeys, total=False):
     concurrency: Concurrency
 
 
-class JobKeys(WorkKeys, total=False):
-    """Keys of steps with an executor."""
+class WorkKeys(StepKeys, PlacementKeys, total=False):
+    """Keys of steps that run an executor or another workflow."""
+
+    input: Values
+
+
+class ExecutorKeys(TypedDict, total=False):
+    """Keys that only steps with an executor have."""
 
     heartbeat: Duration
     isolation: Isolation
+
+
+class JobKeys(WorkKeys, ExecutorKeys, total=False):
+    """Keys of steps with an executor."""
 
 
 class WorkflowKeys(TypedDict, total=False):

@@ -7,7 +7,7 @@ A dotted operator is named after its last part: `str.upper` is `op.upper`. These
 
     kv_get  kv.get
 
-A name that is a Python keyword ends in an underscore: `if_`, `in_`.
+A name that is a Python keyword ends in an underscore: `if_`, `in_`, `not_`.
 
 The body of map, filter, all, some, none and reduce is a function of the item, and can read only the item:
 
@@ -55,6 +55,11 @@ def and_(*conditions: Condition) -> Expr:
 
 def or_(*conditions: Condition) -> Expr:
     return operation("or", *conditions)
+
+
+def not_(condition: Value) -> Expr:
+    """The same as `~`, for conditions that a type checker takes for a bool."""
+    return operation("!", condition)
 
 
 def truthy(value: Value) -> Expr:

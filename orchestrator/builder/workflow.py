@@ -47,6 +47,7 @@ from orchestrator.builder.keyword_arguments import (
     Loop,
     Source,
     StepKeys,
+    StepName,
     StepNames,
     Values,
     WorkflowKeys,
@@ -197,6 +198,14 @@ class WorkflowBuilder:
         """Add another workflow as a step: a copy of a builder or document, or a registered name."""
         written = workflow.to_dict() if isinstance(workflow, WorkflowBuilder) else workflow
         return self._add("child", WorkKeys, id, {"id": id, "workflow": written}, keys)
+
+    def move(self, step: StepName, *, before: StepName) -> None:
+        """Move a step in the document, before another one."""
+        steps = self._section(self._steps_key, [])
+        names = [find_step_name(one) for one in steps]
+        moved = steps.pop(names.index(writing.write_step_name(step, self)))
+        names.remove(find_step_name(moved))
+        steps.insert(names.index(writing.write_step_name(before, self)), moved)
 
     def __getitem__(self, step_id: str) -> Step:
         """Return the step with this name."""

@@ -267,14 +267,25 @@ def read_document(name: str) -> str:
         raise click.UsageError(f"cannot read {name!r}: {_reason(error)}") from error
 
 
+def read_workflow_text(name: str) -> str:
+    """Read a workflow file, or write the document of a workflow function."""
+    from orchestrator.cli.python_files import is_python_name, read_python_text
+
+    return read_python_text(name) if is_python_name(name) else read_document(name)
+
+
 def read_spec(*names: str) -> LoadedSpec:
     """Load a workflow from one file, or merge several; warnings go to the standard error.
 
-    Documents of flowtoy and flow8 are converted.
+    Documents of flowtoy and flow8 are converted. `app.py:order` is a workflow function.
     """
     from orchestrator.cli.foreign_documents import load_files
+    from orchestrator.cli.python_files import is_python_name, load_python_spec
 
-    loaded = load_files([(read_document(name), name) for name in names])
+    if len(names) == 1 and is_python_name(names[0]):
+        loaded = load_python_spec(names[0])
+    else:
+        loaded = load_files([(read_workflow_text(name), name) for name in names])
     for warning in loaded.warnings:
         print_text(f"{warning.located_in(warning.source or names[0])} (warning)", err=True)
     return loaded

@@ -3,7 +3,8 @@
 A name is looked up in this order: in a mapping passed in code; as a public function of one of the named
 modules; among the built-in executors; as an entry point of the group `orchestrator.executors`; and last as an
 argument of a module's own `execute(fn, inputs)`. If several have the same name, the first one is called. A
-function that a module only imports is not an executor of that module.
+function that a module only imports is not an executor of that module. An object whose class has the attribute
+`__executors__`, such as a function with @step, offers the executors in it, by their own names.
 
 Every work-horse imports this module. `catalogue.py` lists all executors for users.
 """
@@ -119,16 +120,29 @@ def find_executor(executors: Callable[..., Any] | Executors, fn: str) -> tuple[E
 
 
 def public_functions(module: ModuleType) -> dict[str, Executor]:
-    """The functions that a module defines, or lists in `__all__`."""
+    """The functions that a module defines, or lists in `__all__`, and the executors of its decorated ones."""
     listed = getattr(module, "__all__", None)
-    if listed is not None:
-        exported = {name: getattr(module, name) for name in listed}
-        return {name: value for name, value in exported.items() if callable(value)}
-    return {
-        name: value
-        for name, value in vars(module).items()
-        if isinstance(value, FunctionType) and value.__module__ == module.__name__ and name[0] != "_"
-    }
+    names = vars(module) if listed is None else {name: getattr(module, name) for name in listed}
+    found: dict[str, Executor] = {}
+    for name, value in names.items():
+        if _offers_executors(value):
+            continue
+        if callable(value) if listed is not None else _is_own_function(name, value, module):
+            found[name] = value
+    for name, value in vars(module).items():
+        is_own = getattr(value, "__module__", None) == module.__name__
+        if _offers_executors(value) and (is_own or (listed is not None and name in listed)):
+            found |= value.__executors__
+    return found
+
+
+def _is_own_function(name: str, value: object, module: ModuleType) -> bool:
+    return isinstance(value, FunctionType) and value.__module__ == module.__name__ and name[0] != "_"
+
+
+def _offers_executors(value: object) -> bool:
+    """By its type: an object may have any attribute."""
+    return hasattr(type(value), "__executors__")
 
 
 def load_module_functions(module: str) -> dict[str, Executor]:

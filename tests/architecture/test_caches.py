@@ -23,6 +23,7 @@ SMALL = {
         "_parse_text": "256 texts of at most 14 characters; others raise, which is not cached"
     },
     "orchestrator/backend/ids.py": {"_stamp": "16 numbers"},
+    "orchestrator/functions/annotations.py": {"_cached_adapter": "1,024 types of the code"},
     "orchestrator/invocation/parameters.py": {"_find_cached": "512 executors, which their worker holds"},
     "orchestrator/payload_stores/__init__.py": {"_s3": "8 addresses of the settings"},
     "orchestrator/redis_rq/keys.py": {"job_id_prefix": "1,024 names of queues"},

@@ -150,6 +150,16 @@ RULES = {
         ours=frozenset({"orchestrator.testing"}), libraries=frozenset({"pytest"})
     ),
     "orchestrator.testing.contracts": rule(APPLICATION, BACKEND, libraries=DATA | {"pytest"}),
+    # A worker imports it only if its executors are decorated functions.
+    "orchestrator.functions": rule(
+        APPLICATION,
+        INVOCATION,
+        BACKEND,
+        LOCAL,
+        "orchestrator.builder",
+        libraries=DATA | {"typing_extensions"},
+        never=DECIDES,
+    ),
     # These put the packages together, and no package imports them.
     "orchestrator.wiring": Rule(ours=ANYTHING, libraries=ANYTHING),
     "orchestrator.runtime": Rule(ours=ANYTHING, libraries=ANYTHING),
@@ -157,7 +167,9 @@ RULES = {
     "orchestrator.cli": Rule(ours=ANYTHING, libraries=ANYTHING),
     "orchestrator.__main__": Rule(ours=frozenset({"orchestrator.cli"})),
     # Only exports names.
-    "orchestrator": rule(APPLICATION, BACKEND, LOCAL, "orchestrator.builder", libraries=frozenset()),
+    "orchestrator": rule(
+        APPLICATION, BACKEND, LOCAL, "orchestrator.builder", "orchestrator.functions", libraries=frozenset()
+    ),
 }
 
 
@@ -271,6 +283,10 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
         ("orchestrator.builder.workflow", "from orchestrator.local.workflow import Workflow"),
         ("orchestrator.builder.workflow", "from orchestrator.application.engine.transitions import advance"),
         ("orchestrator.builder.op", "import time"),
+        ("orchestrator.builder.op", "from orchestrator.functions import step"),
+        ("orchestrator.functions.workflows", "from orchestrator.client import Client"),
+        ("orchestrator.invocation.executors", "from orchestrator.functions.steps import StepFunction"),
+        ("orchestrator.worker.harness", "from orchestrator.functions import step"),
         ("orchestrator.convert.jinja", "import requests"),
         ("orchestrator.convert.jinja", "eval('1')"),
         ("orchestrator.convert.flowtoy", "from orchestrator.backend import memory"),

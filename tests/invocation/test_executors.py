@@ -214,3 +214,34 @@ def test_a_module_that_fails_to_import_gives_the_reason_and_does_not_end_the_pro
 
     with pytest.raises(BadExecutors, match=f"'shop' fails when it is imported: {reason}"):
         Executors([name])
+
+
+DECORATED = """
+from orchestrator import step, workflow
+
+@step(fn="charge_card")
+def charge(amount: float) -> str:
+    return f"charged {amount:g}"
+
+@step
+def _audit(amount: float) -> None: ...
+
+@workflow
+def order(amount: float) -> None: ...
+"""
+
+
+@pytest.mark.parametrize("listed", ["", "__all__ = ['order', 'charge']"])
+def test_decorated_steps_are_found_by_the_names_of_their_executors(modules: Modules, listed: str) -> None:
+    found = Executors([modules.write("shop_steps", f"{DECORATED}\n{listed}\n")])
+
+    assert found.names == ["_audit", "charge_card"]
+    assert found.find("charge_card")({"amount": "2"}) == {"result": "charged 2"}
+
+
+def test_a_decorated_step_that_a_module_only_imports_is_none_of_its_executors(modules: Modules) -> None:
+    modules.write("shop_steps", DECORATED)
+
+    found = Executors([modules.write("shop", "from shop_steps import charge")])
+
+    assert found.names == []

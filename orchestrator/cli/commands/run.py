@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
     from orchestrator.application.spec.model import LoadedSpec
     from orchestrator.cli.local_run import LocalStart
     from orchestrator.cli.output.progress import Progress
+    from orchestrator.cli.python_files import ExecutorModules
     from orchestrator.client import Client, StartResult
     from orchestrator.embedded import EmbeddedStack
+    from orchestrator.settings import Settings
 
 WORKERS = 2
 STARTUP_TIMEOUT_S = 60.0
@@ -95,10 +98,11 @@ def run(
     if local is None:
         loaded = _read_workflow(files, merge, inputs)
         children = _read_children(registered, is_kept=target.redis_url is not None)
+        modules = _find_modules(executors, target.settings(), [*files, *registered])
         with (
             handle_signals(),
             _open_progress(log) as progress,
-            _open_stack(target, [loaded, *children.values()], executors, workers, progress, log) as stack,
+            _open_stack(target, [loaded, *children.values()], modules, workers, progress, log) as stack,
         ):
             for name, child in children.items():
                 stack.client.register(name, child.document)
@@ -107,12 +111,15 @@ def run(
                 dump = _dump_redis_keys(view, stack, target)
     else:
         from orchestrator.cli.local_run import LocalStart
+        from orchestrator.settings import Settings
 
         check_other_options(local, files)
         start = None
         if local.resume is None:
             loaded = _read_workflow(files, merge, inputs)
             start = LocalStart(loaded, inputs, _read_children(registered), options)
+            modules = _find_modules(executors, Settings.from_environment(), [*files, *registered])
+            executors = modules.names if modules.folders else executors
         view = _run_in_this_process(local, start, executors, log)
     _print_result(view, dump, as_json)
     raise click.exceptions.Exit(EXIT_CODES[view.record.status.value])
@@ -130,6 +137,14 @@ def _read_workflow(files: Sequence[str], merge: bool, inputs: dict[str, Any]) ->
     if problems:
         raise StartRejected("\n".join(map(str, problems)))
     return loaded
+
+
+def _find_modules(executors: Sequence[str], settings: Settings, files: Sequence[str]) -> ExecutorModules:
+    """The modules with executors: those of the command line or of the settings, and those of Python files."""
+    from orchestrator.cli.python_files import find_executor_modules
+
+    own = find_executor_modules(files)
+    return replace(own, names=(*(executors or settings.executors), *own.names))
 
 
 def _run_in_this_process(
@@ -214,7 +229,7 @@ def _read_children(files: Sequence[str], is_kept: bool = False) -> dict[str, Loa
 def _open_stack(
     target: Target,
     specs: Sequence[LoadedSpec],
-    executors: Sequence[str],
+    modules: ExecutorModules,
     workers: int | None,
     progress: Progress,
     log: LogOptions,
@@ -229,12 +244,13 @@ def _open_stack(
     # The coordinator rejects tags that no queue serves.
     routes = make_routes(settings).allow_unknown_tags()
     queues = sorted({queue for one in specs for queue in routes.queues(one.spec)}) or ["default"]
-    modules = list(executors or settings.executors)
     if target.redis_url is None or workers is not None:
-        _check_modules(modules)
+        _check_modules(modules.names)
     if target.redis_url is None:
         count, print_line = workers or WORKERS, progress.print_text
-        with embedded_stack(modules, count, queues, settings, print_line, log.arguments) as stack:
+        with embedded_stack(
+            modules.names, count, queues, settings, print_line, log.arguments, modules.folders
+        ) as stack:
             yield stack
         return
     client, redis = target.client(), connect(target.redis_url)
@@ -242,7 +258,7 @@ def _open_stack(
         yield EmbeddedStack(client, redis)
         return
     runtime = Runtime(
-        executors=modules,
+        executors=modules.names,
         workers=workers,
         queues=queues,
         coordinators=0,
@@ -250,6 +266,7 @@ def _open_stack(
         settings=settings,
         log_options=log.arguments,
         print_line=progress.print_text,
+        import_paths=modules.folders,
     )
     runtime.spawn()
     try:

@@ -72,7 +72,11 @@ def _read_workflow(arguments: tuple[str, ...], merge: bool) -> LoadedSpec | str:
 
 
 def is_file(argument: str) -> bool:
-    """Whether an argument means a file: it exists, has a slash, or ends like a workflow file. A registered
-    name does not."""
+    """Whether an argument means a file: it exists, has a slash, ends like a workflow file, or is a name like
+    `app.py:order`. A registered name does not."""
+    from orchestrator.cli.python_files import is_python_name
+
     path = Path(argument)
+    if is_python_name(argument):
+        return True
     return argument == "-" or path.exists() or "/" in argument or path.suffix in {".yaml", ".yml", ".json"}

@@ -8,11 +8,16 @@ import click
 
 from orchestrator.cli.commands.executors import read_catalogue
 from orchestrator.cli.errors import EXIT_INVALID, InvalidRequest
-from orchestrator.cli.options import files_argument, json_option, merge_option, read_document
+from orchestrator.cli.options import Target, files_argument, json_option, merge_option, read_workflow_text
 from orchestrator.cli.output.escaping import print_json, print_text
 from orchestrator.cli.output.formatting import format_count
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.application.errors import Problem
+    from orchestrator.application.spec.model import LoadedSpec
+    from orchestrator.application.spec.report import Report
     from orchestrator.worker.executors.catalogue import Catalogue
 
 
@@ -37,7 +42,7 @@ def validate(
     With --check-executors or --executors, it also checks the executors that a worker would find in the
     current directory. To check data in Redis, use `check-consistency`.
     """
-    catalogue = _read_usable_catalogue(executors) if check_executors or executors else None
+    catalogue = _read_usable_catalogue(executors, files) if check_executors or executors else None
     documents = [files] if merge else [(name,) for name in files]
     reports = [_check_files(names, catalogue) for names in documents]
     if as_json:
@@ -49,21 +54,39 @@ def validate(
         raise click.exceptions.Exit(EXIT_INVALID)
 
 
-def _read_usable_catalogue(modules: tuple[str, ...]) -> Catalogue:
-    """Read the executors; a module that cannot be imported ends the command, as its executors are unknown."""
-    catalogue = read_catalogue(modules)
+def _read_usable_catalogue(modules: tuple[str, ...], files: tuple[str, ...]) -> Catalogue:
+    """Read the executors; a module that cannot be imported ends the command, as its executors are unknown.
+
+    The steps of a Python file are executors too.
+    """
+    from orchestrator.cli.python_files import find_executor_modules
+
+    own = find_executor_modules(files).names
+    catalogue = read_catalogue((*(modules or Target().settings().executors), *own) if own else modules)
     if catalogue.broken_modules:
         raise InvalidRequest("\n".join(catalogue.broken_modules.values()))
     return catalogue
 
 
+def _scan_files(names: tuple[str, ...]) -> tuple[LoadedSpec | None, Report, Sequence[Problem]]:
+    """Read a workflow with its problems and its warnings."""
+    from orchestrator.application.spec.report import Report
+    from orchestrator.cli.foreign_documents import scan_files
+    from orchestrator.cli.python_files import is_python_name, load_python_spec
+
+    if len(names) == 1 and is_python_name(names[0]):
+        loaded = load_python_spec(names[0])
+        return loaded, Report(loaded.document), loaded.warnings
+    scanned, report = scan_files([(read_workflow_text(name), name) for name in names])
+    return scanned, report, report.warnings
+
+
 def _check_files(names: tuple[str, ...], catalogue: Catalogue | None) -> dict[str, Any]:
     from orchestrator.application.errors import InvalidSpec
-    from orchestrator.cli.foreign_documents import scan_files
 
     report: dict[str, Any] = {"file": " + ".join(names), "valid": False, "problems": [], "warnings": []}
     try:
-        loaded, found = scan_files([(read_document(name), name) for name in names])
+        loaded, found, warned = _scan_files(names)
         if catalogue is not None and loaded is not None:
             from orchestrator.worker.executors.spec_check import check_executors
 
@@ -72,7 +95,7 @@ def _check_files(names: tuple[str, ...], catalogue: Catalogue | None) -> dict[st
         return {**report, "problems": [{"path": "", "code": "unreadable", "message": error.message}]}
     except InvalidSpec as error:
         return {**report, "problems": [problem.as_dict() for problem in error.problems]}
-    warnings = [warning.as_dict() for warning in found.warnings]
+    warnings = [warning.as_dict() for warning in warned]
     if loaded is None or found.has_problems:
         return {**report, "problems": [problem.as_dict() for problem in found.problems], "warnings": warnings}
     facts = {
