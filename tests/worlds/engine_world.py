@@ -14,6 +14,7 @@ the record follows from the record (engine_checks.py), and after every decision 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ from orchestrator.application.engine.transitions import (
 from orchestrator.application.engine.turn import Turn
 from orchestrator.application.records.changes import Changes, SharedChange
 from orchestrator.application.records.decisions import Complete, Decision, Dispatch, DispatchJob, Failed, Halt
+from orchestrator.application.records.delta import build_delta
 from orchestrator.application.records.events import (
     AvailableEvent,
     Control,
@@ -55,7 +57,7 @@ from orchestrator.application.records.step_record import ItemCounts, Slot, StepR
 from orchestrator.application.records.timers import Timer
 from orchestrator.application.spec.model import StepSpec
 from worlds.documents import Json
-from worlds.engine_checks import all_timers, check, check_progress, parent_of
+from worlds.engine_checks import all_timers, check, check_progress, compact_json, parent_of
 from worlds.records import NOW_MS, new_record, record_of, reloaded
 
 MAX_ROUNDS = 20_000
@@ -104,6 +106,8 @@ class EngineWorld:
         self.shared: list[SharedChange] = []
         self._moments, self.has_secrets = 0, False
         self._checked = checked
+        self.deltas: list[Json] = []
+        self._commits = 0
 
     # ---- transitions
 
@@ -352,6 +356,8 @@ class EngineWorld:
     # ---- commits
 
     def _commit(self, changes: Changes) -> None:
+        if self._checked:
+            self._keep_delta(changes)
         self.record.apply(changes)
         self.last = changes
         self.counters.update(changes.counter_increments)
@@ -363,6 +369,17 @@ class EngineWorld:
         self.shared += changes.shared
         if self._checked:
             check(self)
+
+    def _keep_delta(self, changes: Changes) -> None:
+        """Keep the delta of a commit, as a store does; some records were built in the middle of their story,
+        so the first delta is a snapshot."""
+        self._commits += 1
+        version = f"{self._commits}-v"
+        delta = build_delta(self.record, changes, version, compact_json)
+        delta.note_in(self.record)
+        self.record.version = version
+        if delta.text:
+            self.deltas.append(json.loads(delta.text))
 
     def _take_jobs(self, changes: Changes) -> None:
         for step_id, _ in [*changes.finished_dispatches, *changes.revoked]:
