@@ -98,7 +98,7 @@ def build_delta(
     changed = changed_parts(changes)
     known: Mapping[str, str] = texts or {}
     members = [("what", f'"{DELTA}"'), ("version", encode(version)), ("at", encode(iso(changes.at_ms)))]
-    if mark.version != record.version or creates:
+    if not mark.version or mark.version != record.version:
         changed = {**parts_of(record), **changed}
         visible = VisibleFields.of(record.spec.redact, encode, changed)
         shown = {name: visible.show(name, value, known.get(name)) for name, value in changed.items()}
