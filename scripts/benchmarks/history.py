@@ -1,6 +1,6 @@
 """What an event and a step cost with the history of ORCHESTRATOR_HISTORY: processor time, calls, memory.
 
-    python -m scripts.benchmarks.history    prints one JSON object; scripts/bench-pairs --history runs it
+python -m scripts.benchmarks.history    prints one JSON object; scripts/bench-pairs --history runs it
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ class World:
                 raise Broken(f"the ledger itself: {error!r}") from error
 
     def _check_deltas(self, weid: str, after: dict[str, str]) -> None:
-        """The deltas so far, folded, are the record as people may see it, after every commit that left one."""
+        """After every commit that left a delta, the folded deltas are the record as people may see it."""
         mark = DeltaMark.parse(after.get("delta"))
         if mark.omitted or mark.version != after["version"]:
             if self.keeps_every_delta:
@@ -196,7 +196,9 @@ class World:
             return
         entries = self.server.execute("LRANGE", self.keys.history(weid), "0", "-1")
         record = read_record(after, self.store.spec(after["workflow_id"]))
-        found = [one.where for one in check_deltas(record, list(filter(is_delta, map(json.loads, entries))), dumps)]
+        found = [
+            one.where for one in check_deltas(record, list(filter(is_delta, map(json.loads, entries))), dumps)
+        ]
         if found:
             raise Broken(f"I8: the deltas of {weid} lead to another record at {after['version']}: {found}")
 

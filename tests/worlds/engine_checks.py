@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from orchestrator.application.records.delta import DeltaMark, fold
+from orchestrator.application.records.delta import fold
 from orchestrator.application.records.events import Parent, StartEvent
 from orchestrator.application.records.readiness import Readiness
 from orchestrator.application.records.record import WorkflowRecord
@@ -37,9 +37,8 @@ def check(world: EngineWorld) -> None:
 
 def check_deltas(world: EngineWorld) -> None:
     """The deltas so far, folded, are the record as people may see it."""
-    record = world.record
-    if not DeltaMark.parse(record.delta).omitted:
-        shown = visible_fields(record, compact_json)
+    if world.deltas and "omitted" not in world.deltas[-1]:
+        shown = visible_fields(world.record, compact_json)
         assert fold(world.deltas) == {name: json.loads(text) for name, text in shown.items()}
 
 

@@ -32,9 +32,7 @@ _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _E = TypeVar("_E", bound=StrEnum)
 
 
-def audit(
-    record: WorkflowRecord, history: Iterable[Any], encode: Encode = _encoder.encode
-) -> list[Finding]:
+def audit(record: WorkflowRecord, history: Iterable[Any], encode: Encode = _encoder.encode) -> list[Finding]:
     """List every inconsistency of a record and its history; empty if there is none. `encode` is that of the
     store, which wrote the deltas."""
     replay = Replay(record)

@@ -25,8 +25,8 @@ class Changes:
     dropped_state          the keys that are removed from the state; none of them is in `state`
     merged                 the changes of the state in order: the step, the values written, the keys removed
     finished_dispatches    dispatches whose result has arrived; each with its step as it was before
-    recorded_results       dispatches whose result has arrived; each with its step as the result left it, before
-                           a retry or a reset of the same decision
+    recorded_results       the same dispatches; each with its step as the result left it, before a retry or a
+                           reset in the same decision
     revoked                dispatches whose result is no longer wanted; each with its step as it was before
     items                  changed items of maps, compensations and the webhook; None for a deleted item
     outgoing_events        events for other executions

@@ -1,4 +1,4 @@
-"""Deltas: what one commit changed in a record, as one entry of the history. Folded, they give the record back.
+"""Deltas: what one commit changed in a record, as one entry of the history. Folded, they give the record.
 
     {"what": "delta", "version": "3-9f2c51aa", "at": "...",
      "set": {"step:a": {...}, "state:n": 1},   the fields that changed, as people may see them
@@ -6,9 +6,9 @@
      "jobs": [{"step": "b", "run_id": 0, "attempt": 1, "inputs": {...}}],
      "results": [{"step": "a", "run_id": 0, "attempt": 1, "error": {...}}]}
 
-`jobs` are the dispatches of the commit with their inputs. `results` are results that the record does not keep,
-because the same commit retried or reset the step. A `snapshot` has every field: folding starts there. It is
-written for a new execution, and after a commit that left no delta.
+`jobs` are the dispatches of the commit with their inputs. `results` are results that the record does not
+keep, because the same commit retried or reset the step. A `snapshot` has every field: folding starts there.
+It is written for a new execution, and after a commit that left no delta.
 
     fold(deltas[:n]) == the visible fields of the record after commit n            (visible_fields.py)
 
@@ -148,9 +148,7 @@ def _attempt_members(changes: Changes, visible: VisibleFields) -> Iterable[tuple
     for event in changes.outgoing_events:
         if isinstance(event, StartEvent) and (parent := event.parent) is not None:
             jobs.append(
-                _write_attempt(
-                    parent.step_id, parent.run_id, parent.attempt, visible, inputs=event.inputs
-                )
+                _write_attempt(parent.step_id, parent.run_id, parent.attempt, visible, inputs=event.inputs)
             )
     if jobs:
         yield "jobs", f"[{','.join(jobs)}]"

@@ -1,4 +1,4 @@
-"""What the deltas of a history tell: the record after any commit, and the inputs and results of every attempt.
+"""What the deltas of a history tell: the record after any commit, inputs and results of every attempt.
 
 A history without deltas has the moves alone. A history may have deltas from some commit on, or with gaps:
 folding starts again at each snapshot.
@@ -121,8 +121,8 @@ def _list_units(delta: Entry) -> Iterator[tuple[str, Entry]]:
 
 
 def add_values(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
-    """The moves of a history. A move of a commit with a delta has the number of the commit, a dispatch has its
-    inputs, and the end of an attempt has its output. All entries of a commit must be given together."""
+    """The moves of a history. A move of a commit with a delta has the number of the commit, a dispatch has
+    its inputs, and the end of an attempt has its output. The entries of one commit must come together."""
     moves: list[dict[str, Any]] = []
     for entry in entries:
         if not is_delta(entry):

@@ -1,9 +1,9 @@
 """The fields of a record as people may see them, as JSON texts: without secrets, and without large values.
 
 The names are those of the fields of its Redis hash: `status`, `inputs`, `step:<id>`, `item:<step>:<n>`,
-`state:<key>`, and so on. Secrets are found as `show` finds them (`record_view.py`): by their keys, and then by
-their values wherever else they occur. What does not differ from its default is left out: a step that was never
-touched, a field that is null, an empty list of signals.
+`state:<key>`, and so on. Secrets are found as `show` finds them (`record_view.py`): by their keys, and then
+by their values wherever else they occur. What does not differ from its default is left out: a step that was
+never touched, a field that is null, an empty list of signals.
 """
 
 from __future__ import annotations

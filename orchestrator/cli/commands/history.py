@@ -48,8 +48,8 @@ def history(
     executors stand between the dispatch and the end of their attempt. With --follow, --json prints one entry
     per line.
 
-    A history with values (ORCHESTRATOR_HISTORY=full) also shows the inputs and the output of each attempt, and
-    the number of each commit, for --at.
+    A history with values (ORCHESTRATOR_HISTORY=full) also shows the inputs and the output of each attempt,
+    and the number of each commit, for --at.
     """
     if commit is not None and is_following:
         raise click.UsageError("--at and --follow exclude each other")

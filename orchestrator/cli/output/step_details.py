@@ -44,8 +44,8 @@ def format_details(
     inputs: dict[str, Any] | None,
     attempts: Sequence[dict[str, Any]] | None = None,
 ) -> list[str]:
-    """Format all that is known about a unit. `inputs` are those of its queued or running job, `attempts` those
-    in the history. Without both, the input is shown as it is written in the spec."""
+    """Format all that is known about a unit. `inputs` are those of its queued or running job, `attempts`
+    those in the history. Without both, the input is shown as it is written in the spec."""
     record = view.record
     step = find_unit(record, unit)
     assert step is not None, f"{unit} is not in the record"

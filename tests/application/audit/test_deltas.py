@@ -15,6 +15,8 @@ from worlds.engine_world import EngineWorld, world_of
 def world() -> EngineWorld:
     world = world_of(document(step("a"), step("b", "a")))
     world.play(a={"n": 1}, b={"m": 2})
+    world.record.version = world.deltas[-1]["version"]
+    world.record.delta = f"{world.record.version} 100 0"
     return world
 
 
@@ -49,7 +51,9 @@ def test_a_delta_that_is_damaged_is_a_finding(world: EngineWorld, part: dict[str
 
 
 @pytest.mark.parametrize("mark", [None, "1-old 100 0", "%s 100 2"])
-def test_a_record_whose_last_commit_left_no_delta_is_not_compared(world: EngineWorld, mark: str | None) -> None:
+def test_a_record_whose_last_commit_left_no_delta_is_not_compared(
+    world: EngineWorld, mark: str | None
+) -> None:
     world.record.delta = mark and mark.replace("%s", world.record.version)
     world.deltas.clear()
 

@@ -88,7 +88,7 @@ def test_every_attempt_has_its_inputs_its_output_and_its_error(world: EngineWorl
     found = list_attempts(play(world)) or []
 
     assert [(one.step, one.run_id, one.attempt, one.inputs, one.output) for one in found] == [
-        ("a", 0, 1, {"k": 3}, None),
+        ("a", 0, 1, {"k": 3}, {"ok": False, "error": "first"}),
         ("a", 1, 2, {"k": 3}, {"n": 1}),
         ("b#0", 0, 1, {"n": 5}, {"m": 2}),
     ]
@@ -125,13 +125,11 @@ def test_a_history_without_deltas_has_no_attempts(world: EngineWorld) -> None:
 def test_moves_get_the_values_of_their_commit(world: EngineWorld) -> None:
     found = list(add_values(play(world)))
 
-    assert [{name: one[name] for name in one if name not in ("commit", "inputs", "output")} for one in found] == (
-        world.history
-    )
+    assert [
+        {name: one[name] for name in one if name not in ("commit", "inputs", "output")} for one in found
+    ] == (world.history)
     assert [one["commit"] for one in found] == sorted(one["commit"] for one in found)
-    told = [
-        (one["step"], one["to"], one.get("inputs"), one.get("output")) for one in found if "to" in one
-    ]
+    told = [(one["step"], one["to"], one.get("inputs"), one.get("output")) for one in found if "to" in one]
     assert told == [
         ("a", "in_progress", {"k": 3}, None),
         ("a", "retry", None, None),
