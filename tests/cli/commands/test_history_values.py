@@ -16,7 +16,11 @@ from worlds.redis_world import RedisWorld
 
 ORDER = {
     "steps": [
-        {"id": "check", "fn": "check", "input": {"sku": {"var": "input.sku"}, "token": {"var": "input.key"}}},
+        {
+            "id": "check",
+            "fn": "check",
+            "input": {"sku": {"var": "input.sku"}, "token": {"var": "input.api_token"}},
+        },
         {"id": "ship", "fn": "ship", "depends_on": ["check"], "max_attempts": 2, "input": {"n": 1}},
         {
             "id": "each",
@@ -48,7 +52,7 @@ def world(
     monkeypatch.setenv("ORCHESTRATOR_HISTORY", request.param)
     found = RedisWorld(lambda: connect(redis_url))
     one = found.coordinator()
-    found.begin(one, ORDER, inputs={"sku": "a1", "key": "sesame"}, execution_id="order-1")
+    found.begin(one, ORDER, inputs={"sku": "a1", "api_token": "sesame"}, execution_id="order-1")
     executors: dict[str, Executor] = {
         "check": lambda inputs: {"said": f"ok with {inputs['token']}"},
         "ship": Van(),
