@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -34,6 +34,9 @@ MAX_BACKLOG = 100_000
 """How many starts may wait for a coordinator. Each takes about a hundred bytes, and its inputs."""
 MAX_QUEUED = 500_000
 """How many jobs may wait in a queue before starts that need it are held."""
+HISTORY = "moves"
+"""What the history of an execution has: its moves, or also what each commit changed."""
+HISTORY_MODES = ("moves", "full")
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 """The size limit of one value that is stored by reference."""
 
@@ -68,6 +71,7 @@ class Settings:
     s3_endpoint: str | None = None
     max_memory: int | None = None
     non_retryable: tuple[str, ...] = ()
+    history: str = HISTORY
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False, compare=False)
     """Where secrets and the variables of sources are read: their names are not known in advance."""
 
@@ -97,8 +101,16 @@ class Settings:
             s3_endpoint=read.text("S3_ENDPOINT", "") or None,
             max_memory=read.memory("MAX_MEMORY"),
             non_retryable=read.names("NON_RETRYABLE"),
+            history=read.choice("HISTORY", HISTORY_MODES, HISTORY),
             environment=read.environment,
         )
+
+
+def check_history_mode(mode: str) -> str:
+    """The mode itself; ValueError if there is no such mode."""
+    if mode not in HISTORY_MODES:
+        raise ValueError(f"history must be {' or '.join(HISTORY_MODES)}, not {mode!r}")
+    return mode
 
 
 class _Reader:
@@ -112,6 +124,15 @@ class _Reader:
 
     def names(self, name: str) -> tuple[str, ...]:
         return tuple(part.strip() for part in self.text(name, "").split(",") if part.strip())
+
+    def choice(self, name: str, choices: Sequence[str], default: str) -> str:
+        """One of these words; an empty variable counts as not set."""
+        text = self.text(name, "").strip() or default
+        if text in choices:
+            return text
+        return self._reject(
+            f"ORCHESTRATOR_{name} must be {' or '.join(choices)}, not {text[:100]!r}", default
+        )
 
     def number(self, name: str, default: T, kind: Callable[[str], T]) -> T:
         text = self.environment.get(f"ORCHESTRATOR_{name}")

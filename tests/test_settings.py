@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from orchestrator.settings import BadSetting, Settings
+from orchestrator.settings import HISTORY, BadSetting, Settings, check_history_mode
 
 NUMBERS = ["PARTITIONS", "LEASE_S", "STOP_GRACE_S", "GRACE_MS", "RETENTION_S", "MAX_BACKLOG", "MAX_QUEUED"]
 WHOLE_NUMBERS = ["PAYLOAD_TTL_S", "PAYLOAD_MAX_BYTES"]
@@ -35,6 +35,7 @@ def test_every_setting_has_its_variable() -> None:
         "ORCHESTRATOR_S3_ENDPOINT": "http://s3",
         "ORCHESTRATOR_MAX_MEMORY": "2MB",
         "ORCHESTRATOR_NON_RETRYABLE": "KeyError, shop.Odd",
+        "ORCHESTRATOR_HISTORY": "full",
         "SOMETHING_ELSE": "x",
     }
 
@@ -56,8 +57,18 @@ def test_every_setting_has_its_variable() -> None:
         s3_endpoint="http://s3",
         max_memory=2 << 20,
         non_retryable=("KeyError", "shop.Odd"),
+        history="full",
     )
     assert len(environment) == len(fields(Settings)), "a setting has no variable here"
+
+
+def test_an_unknown_word_is_rejected_by_name_and_an_empty_one_is_the_default() -> None:
+    with pytest.raises(BadSetting, match="ORCHESTRATOR_HISTORY must be moves or full, not 'all'"):
+        Settings.from_environment({"ORCHESTRATOR_HISTORY": "all"})
+
+    assert Settings.from_environment({"ORCHESTRATOR_HISTORY": " "}).history == HISTORY
+    with pytest.raises(ValueError, match="history must be moves or full, not 'all'"):
+        check_history_mode("all")
 
 
 def test_payloads_are_kept_a_day_longer_than_executions() -> None:

@@ -19,6 +19,7 @@ OrchestratorError
 ├── StartRejected          the coordinator rejected a start
 ├── Busy                   too many starts are waiting; the start was not sent, and can be sent later
 ├── TooLarge               a value is too large to be passed, even by reference
+├── HistoryNotKept         the history does not have the values of this commit
 ├── PayloadMissing         a value that is stored by reference is no longer in the payload store
 └── StoreError
     ├── RecordNotFound     no execution has this id
@@ -203,6 +204,10 @@ class Busy(OrchestratorError):
 
 class TooLarge(OrchestratorError):
     """A value is too large; the message names the value, its size and the limit."""
+
+
+class HistoryNotKept(OrchestratorError):
+    """The history of an execution does not have the values of a commit."""
 
 
 class PayloadMissing(OrchestratorError):

@@ -31,6 +31,7 @@ from orchestrator.application.records.events import (
     iso,
 )
 from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.replay import Attempt, add_values, fields_at, list_attempts
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_log import LogLine, filter_by_step
 from orchestrator.application.spec.model import LoadedSpec
@@ -57,7 +58,7 @@ from orchestrator.backend.shared_state import scope_owner
 from orchestrator.backend.spec_cache import SpecCache
 from orchestrator.backend.status_changes import OnStatus, StatusChange, status_changes
 from orchestrator.invocation.executors import ExecutorSource, resolve_executors
-from orchestrator.settings import THREADS, Settings
+from orchestrator.settings import THREADS, Settings, check_history_mode
 
 SPEC_CACHE_SIZE = 64
 MAX_ID_TRIES = 20
@@ -108,6 +109,7 @@ class Backend(RunfoxMethods):
         payloads: PayloadStore | None = None,
         settings: Settings | None = None,
         threads: int = THREADS,
+        history: str | None = None,
     ) -> None:
         """Without arguments everything is in memory.
 
@@ -117,7 +119,9 @@ class Backend(RunfoxMethods):
         used. Without `executor`, workers elsewhere run the steps. `poll_interval` is the longest pause
         between two queries for results, in seconds. `payloads` keeps large values; by default the store's own
         payload store does. `settings` are read from the environment by default. `on_status` is called with a
-        StatusChange for each step that changed its status, after the commit.
+        StatusChange for each step that changed its status, after the commit. `history` is what the history of
+        an execution has, `moves` or `full`, unless its document has a key `history`; by default the settings
+        say so.
         """
         self.store = ensure_commit(store if store is not None else InMemoryStore())
         if not isinstance(self.store, SharedStateStore):
@@ -135,6 +139,7 @@ class Backend(RunfoxMethods):
         self.call_environment: Any = None  # Workflow.run() sets it
         self.settings = settings if settings is not None else Settings.from_environment()
         self.poll_interval, self.clock, self.nonce = poll_interval, clock, nonce
+        self.history_mode = check_history_mode(history if history is not None else self.settings.history)
         self._on_state_change = on_state_change
         self._on_status = on_status
         self._takes_event = on_state_change is not None and _takes_four(on_state_change)
@@ -244,7 +249,19 @@ class Backend(RunfoxMethods):
         return self.store.load(execution_id).workflow_execution_id
 
     def history(self, workflow_execution_id: str) -> list[dict[str, Any]]:
-        """One entry per transition, the oldest first; empty when the store keeps no history."""
+        """One entry per transition, the oldest first; empty when the store keeps no history. Where it keeps
+        values, entries have the number of their `commit`, the `inputs` of a dispatch, and the `output`."""
+        return list(add_values(self._entries(workflow_execution_id)))
+
+    def attempts(self, workflow_execution_id: str, step: str | None = None) -> list[Attempt] | None:
+        """Every attempt with its inputs, output and error; None when the history has no values."""
+        return list_attempts(self._entries(workflow_execution_id), step)
+
+    def fields_at(self, workflow_execution_id: str, commit: int) -> dict[str, Any]:
+        """The fields of the record after a commit, without secrets; HistoryNotKept if they are not kept."""
+        return fields_at(self._entries(workflow_execution_id), commit)
+
+    def _entries(self, workflow_execution_id: str) -> list[dict[str, Any]]:
         return self.store.history(workflow_execution_id) if isinstance(self.store, HistoryStore) else []
 
     def log_lines(self, workflow_execution_id: str, step: str | None = None) -> list[LogLine]:
@@ -330,6 +347,8 @@ class Backend(RunfoxMethods):
 
     def commit(self, commits: Sequence[Commit]) -> list[Committed]:
         """Write decisions. After a rejected commit, check the record out again and decide again."""
+        for commit in commits:
+            commit.has_delta = (commit.record.spec.history or self.history_mode) == "full"
         results = self.store.commit(commits)
         merges: list[StateMerge] = []
         changed: list[StatusChange] = []

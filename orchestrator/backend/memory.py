@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -11,12 +12,13 @@ from typing import Any
 from orchestrator.application.errors import RecordExists, RecordNotFound
 from orchestrator.application.records.changes import apply_item_changes, drop_state_keys
 from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.delta import build_delta
 from orchestrator.application.records.events import ResultEvent
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.step_log import MAX_LINES_PER_EXECUTION, LogLine
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.values.payload_refs import PayloadStore
-from orchestrator.backend.copies import copy_json, isolate_job, isolate_record, to_plain_json
+from orchestrator.backend.copies import copy_json, dumps, isolate_job, isolate_record, to_plain_json
 from orchestrator.backend.ids import next_version, random_nonce, step_run_key
 from orchestrator.backend.payloads import MemoryPayloads
 from orchestrator.backend.ports import Commit, Committed, check_version
@@ -108,14 +110,19 @@ class InMemoryStore:
         if changes.deletes_execution:
             self._drop(record)
             return Committed.YES
-        record.version = next_version(record.version, self._nonce())
-        stored.fields.update(changes.fields, version=record.version)
+        version = next_version(record.version, self._nonce())
+        if commit.has_delta:
+            commit.delta = build_delta(record, changes, version, dumps, creates=commit.creates)
+        commit.set_version(version)
+        stored.fields.update(changes.fields, version=version, delta=record.delta)
         stored.steps.update(changes.steps)
         apply_item_changes(stored.items, changes)
         stored.state.update(changes.state)
         if changes.dropped_state:
             drop_state_keys(stored.state, changes)
         stored.history.extend(changes.history)
+        if commit.delta is not None and commit.delta.text:
+            stored.history.append(json.loads(commit.delta.text))
         return Committed.YES
 
     def _find_rejection(self, commit: Commit) -> Committed | None:

@@ -15,6 +15,7 @@ from orchestrator.application.engine.schedules import Schedule
 from orchestrator.application.errors import InvalidEvent, RecordConflict
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.delta import Delta
 from orchestrator.application.records.events import Event, ResultEvent
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.step_log import LogLine
@@ -39,6 +40,7 @@ class Commit:
     `idempotency_root` is a name and a window in seconds.
     `failure` is set by the store when it could not write this commit.
     `written_bytes` may be set by the store: the size of the fields of the record that it writes.
+    `has_delta` is set by the backend: the history gets a delta too. `delta` is set by the store then.
 
     The store rejects the whole commit when
     - the record is no longer at the version that was decided upon;
@@ -57,6 +59,14 @@ class Commit:
     replaces: WorkflowRecord | None = None
     failure: str = ""
     written_bytes: int = 0
+    has_delta: bool = False
+    delta: Delta | None = None
+
+    def set_version(self, version: str) -> None:
+        """Note in the record that this commit is written and has led to this version."""
+        self.record.version = version
+        if self.delta is not None:
+            self.delta.note_in(self.record)
 
 
 class Committed(Enum):

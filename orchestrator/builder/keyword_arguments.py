@@ -15,6 +15,7 @@ from orchestrator.application.spec.model import (
     AttemptsOn,
     CatchUp,
     FinishStatus,
+    History,
     InputType,
     Isolation,
     KvScope,
@@ -216,5 +217,6 @@ class WorkflowKeys(TypedDict, total=False):
     retention: Duration
     concurrency: Concurrency
     schedule: Schedule
+    history: History
     redact: Sequence[str]
     x: Mapping[str, Json]

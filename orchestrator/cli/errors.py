@@ -62,6 +62,8 @@ def explain_error(error: Exception, target: Target) -> Failure | None:
     match error:
         case errors.InvalidSpec():
             return InvalidRequest(f"this is not a valid workflow:\n{error}")
+        case errors.HistoryNotKept():
+            return InvalidRequest(str(error))
         case errors.StartRejected():
             return InvalidRequest(f"the start was rejected: {error}")
         case errors.RecordNotFound():

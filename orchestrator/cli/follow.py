@@ -101,8 +101,10 @@ class StepLogReader:
 def follow_history(
     queries: RecordQueries, workflow_execution_id: str, include_step_log: bool = True
 ) -> Iterator[HistoryEntry]:
-    """Yield the entries of a history, existing and new ones, with the step log among them, until the
-    execution has ended."""
+    """Yield the moves of a history, existing and new ones, with the step log among them, until the execution
+    has ended."""
+    from orchestrator.application.records.replay import add_values
+
     count, log_reader = 0, StepLogReader(queries, workflow_execution_id)
 
     def read_new_entries() -> list[HistoryEntry]:
@@ -115,7 +117,7 @@ def follow_history(
     report = partial(print_text, err=True)
     for entries in follow(queries, workflow_execution_id, read_new_entries, report, poll_log):
         count += len(entries or ())
-        yield from merge_log_lines(entries or (), log_reader.take_new_lines())
+        yield from merge_log_lines(add_values(entries or ()), log_reader.take_new_lines())
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from orchestrator.application.explain.status_view import StatusView
 from orchestrator.application.records.decisions import FinalDecision
 from orchestrator.application.records.events import ConflictPolicy, Control, ControlEvent, SignalEvent
 from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.replay import Attempt
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_log import LogLine
 from orchestrator.application.values.payload_refs import PayloadStore
@@ -274,6 +275,12 @@ class AsyncClient:
 
     async def history(self, execution_id: str) -> List[dict[str, Any]]:
         return await self._call(self._client.history, execution_id)
+
+    async def attempts(self, execution_id: str, step: str | None = None) -> Sequence[Attempt] | None:
+        return await self._call(self._client.attempts, execution_id, step)
+
+    async def fields_at(self, execution_id: str, commit: int) -> dict[str, Any]:
+        return await self._call(self._client.fields_at, execution_id, commit)
 
     async def step_log(self, execution_id: str, step: str | None = None) -> List[LogLine]:
         return await self._call(self._client.step_log, execution_id, step)

@@ -15,6 +15,7 @@ from orchestrator.application.records.decisions import (
 )
 from orchestrator.application.records.events import ConflictPolicy, Control, ControlEvent, SignalEvent
 from orchestrator.application.records.record import WorkflowRecord, find_last_outputs
+from orchestrator.application.records.replay import Attempt, add_values, fields_at, list_attempts
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_log import LogLine, filter_by_step
 from orchestrator.application.spec.validation import check_spec, load_spec
@@ -358,8 +359,19 @@ class Client:
         return self._payloads.load_payload(payload_id)
 
     def history(self, execution_id: str) -> list[dict[str, Any]]:
-        """Return the history of an execution, the oldest entry first."""
-        return self.store.history(execution_id)
+        """Return the history of an execution, the oldest entry first. Where it has values, entries have the
+        number of their `commit`, a dispatch its `inputs`, and the end of an attempt its `output`."""
+        return [*add_values(self.store.history(execution_id))]
+
+    def attempts(self, execution_id: str, step: str | None = None) -> Sequence[Attempt] | None:
+        """Return every attempt, or those of one step or item, with inputs, output and error, without secrets;
+        None if the history has no values."""
+        return list_attempts(self.store.history(execution_id), step)
+
+    def fields_at(self, execution_id: str, commit: int) -> dict[str, Any]:
+        """Return the fields of the record after a commit, without secrets; raises HistoryNotKept if the
+        history does not have them."""
+        return fields_at(self.store.history(execution_id), commit)
 
     def step_log(self, execution_id: str, step: str | None = None) -> list[LogLine]:
         """Return the log lines of executors, from `log` and from the notes of their heartbeats: all of them,

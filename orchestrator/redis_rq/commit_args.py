@@ -40,6 +40,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from orchestrator.application.errors import NoRoute
 from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.delta import build_delta
 from orchestrator.application.records.events import ContinueEvent, OutgoingEvent, ScheduleEvent, StartEvent
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES
@@ -260,9 +261,14 @@ class CommitArgs:
         if changes.deletes_execution:
             commands.append(self._deletion_command(record))
         elif changes_record(commit):
-            commands += _chunked(["RPUSH", keys.history(weid)], [dumps(entry) for entry in changes.history])
+            entries = [dumps(entry) for entry in changes.history]
             fields = {"version": version, **(created_fields(record) if commit.creates else {})}
             fields.update(changed_fields(changes))
+            if commit.has_delta:
+                commit.delta = build_delta(record, changes, version, dumps, fields, creates=commit.creates)
+                fields["delta"] = commit.delta.mark
+                entries += [commit.delta.text] if commit.delta.text else []
+            commands += _chunked(["RPUSH", keys.history(weid)], entries)
             commit.written_bytes = sum(map(len, fields.values()))
             pairs = [arg for pair in fields.items() for arg in pair]
             commands += _chunked(["HSET", keys.workflow(weid)], pairs)

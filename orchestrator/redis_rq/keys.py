@@ -10,7 +10,7 @@
 <p>:definitions               hash    name -> workflow_id
 <p>:workflow:<wf_exec_id>     hash    the record: plain fields, step:<id> and state:<key> as JSON
 <p>:execution:<execution_id>  string  -> workflow_execution_id
-<p>:history:<wf_exec_id>      list    one JSON object per transition
+<p>:history:<wf_exec_id>      list    one JSON object per transition, and with `history: full` one per commit
 <p>:lines:<wf_exec_id>        stream  the step log: step, run_id, attempt, at, text
 <p>:answer:<entry_id>         list    the reply to a start: one JSON object; expires
 <p>:answer:<reply>            list    the reply to a control or a signal that named it as its reply; expires

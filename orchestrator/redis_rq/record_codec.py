@@ -16,7 +16,7 @@ from orchestrator.application.records.record import (
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.spec.model import LoadedSpec
-from orchestrator.application.values.unit_id import UnitId, split_unit
+from orchestrator.application.values.unit_id import UnitId, item_field
 from orchestrator.redis_rq.json_codec import dumps, loads
 
 
@@ -43,7 +43,7 @@ def created_fields(record: WorkflowRecord) -> dict[str, str]:
         value = getattr(record, name)
         if value is not None and not (name in ("signals", "completions", "labels") and not value):
             stored[name] = dumps(asdict(value) if name in RECORD_PARTS else value)
-    for name in ("group", "schedule", "ended_at", "idempotency_root"):
+    for name in ("group", "schedule", "ended_at", "idempotency_root", "delta"):
         if getattr(record, name) is not None:
             stored[name] = getattr(record, name)
     return stored
@@ -101,12 +101,6 @@ def unit_field(unit: str) -> str:
     return f"step:{unit}" if UnitId(unit).is_step else item_field(unit)
 
 
-def item_field(unit: str) -> str:
-    """The field of the item `<step>#<n>`: item:<step>:<n>."""
-    step_id, part = split_unit(unit)
-    return f"item:{step_id}:{part}"
-
-
 def read_record(stored: Mapping[str, str], loaded: LoadedSpec) -> WorkflowRecord:
     steps = {
         step_id: StepRecord.from_dict(loads(stored[f"step:{step_id}"]))
@@ -134,6 +128,7 @@ def read_record(stored: Mapping[str, str], loaded: LoadedSpec) -> WorkflowRecord
         schedule=stored.get("schedule"),
         start_event=stored.get("start_event"),
         version=stored["version"],
+        delta=stored.get("delta"),
         **read_parts({name: loads(stored[name]) for name in _JSON_FIELDS if name in stored}),
     )
     record.size = sum(map(len, stored.values()))

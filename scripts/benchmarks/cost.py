@@ -39,7 +39,7 @@ def measure() -> dict[str, dict[str, float]]:
     costs = {}
     for name, (run_once, process) in MEASURED.items():
         run = run_once()
-        with _profiled_processes():
+        with profiled_processes():
             calls = run_once().facts[f"calls_{process}"]
         costs[name] = {
             "us": 1e6 * run.cpu_s[process] / run.steps,
@@ -51,7 +51,7 @@ def measure() -> dict[str, dict[str, float]]:
 
 
 @contextmanager
-def _profiled_processes() -> Iterator[None]:
+def profiled_processes() -> Iterator[None]:
     """Count the Python calls of each measured process, as `calls_<process>` of its run."""
 
     @contextmanager

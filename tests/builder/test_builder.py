@@ -138,6 +138,7 @@ def everything() -> WorkflowBuilder:
         webhook={"url": "https://example.org/", "headers": {"X-Key": "1"}, "on": ("failed",)},
         timeout=timedelta(days=2),
         retention="7d",
+        history="full",
         concurrency={"key": input_.customer, "limit": 1},
         schedule={"cron": "0 6 * * *", "timezone": "UTC", "catch_up": "one", "overlap": "queue"},
         redact=["token"],

@@ -19,6 +19,7 @@ from unittest.mock import patch
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.engine.outputs import make_error_result
 from orchestrator.application.engine.results import apply_result
+from orchestrator.application.records.delta import DeltaMark
 from orchestrator.application.records.events import AvailableEvent, DeclinedEvent, make_failure
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.values.dispatch_tokens import dispatch_id
@@ -209,6 +210,16 @@ def _changed(**fields: Any) -> Callable[..., Any]:
     return other
 
 
+def _without_state(known: Any, changes: Any) -> dict[str, Any]:
+    return {name: value for name, value in known(changes).items() if not name.startswith("state:")}
+
+
+def _never_a_gap(known: Any, record: Any, *args: Any, **named: Any) -> Any:
+    mark = DeltaMark.parse(record.delta)
+    record.delta = str(mark._replace(version=record.version)) if mark.version else record.delta
+    return known(record, *args, **named)
+
+
 # ---- the table
 
 _MUTANTS = [
@@ -379,6 +390,16 @@ _MUTANTS = [
         "partial commits not listed",
         "an execution that was written in part is listed, so that it is repaired",
         [script("commit", '      redis.pcall("SADD", KEYS[5], written[n])\n', "")],
+    ),
+    Mutant(
+        "delta without the state",
+        "a delta has every field that its commit changed",
+        [function("orchestrator.application.records.delta:changed_parts", _without_state)],
+    ),
+    Mutant(
+        "no snapshot after a gap",
+        "after a commit without a delta, the next delta is a snapshot",
+        [function("orchestrator.redis_rq.commit_args:build_delta", _never_a_gap)],
     ),
     Mutant(
         "history of a failed commit stays",

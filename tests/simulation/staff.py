@@ -68,6 +68,7 @@ class Staff:
             runner=RqRunner(client, self._world.keys),
             clock=self._world.redis_ms,
             nonce=self._world.nonce,
+            history=self._world.history_mode(name),
         )
         draw = self._world.draw
         is_hasty = draw.random() < 0.3  # it takes over what another one is still busy with

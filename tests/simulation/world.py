@@ -13,10 +13,15 @@ from random import Random
 from typing import Any, Protocol
 
 from language.cases import Case
+from orchestrator.application.audit.deltas import check_deltas
+from orchestrator.application.records.delta import DeltaMark
 from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.replay import is_delta
 from orchestrator.coordinator.loop import CoordinatorOptions
 from orchestrator.redis_rq.commit_args import flatten_fields
+from orchestrator.redis_rq.json_codec import dumps
 from orchestrator.redis_rq.keys import FIRST_SEQUENCE, GROUP, Keys
+from orchestrator.redis_rq.record_codec import read_record
 from orchestrator.redis_rq.store import RedisStore
 from simulation.customers import Customers, Memory
 from simulation.faults import Faults
@@ -177,8 +182,33 @@ class World:
         if before != after:
             try:
                 self.ledger.note(weid, before, after, kept)
+                if after:
+                    self._check_deltas(weid, after)
             except Exception as error:  # ours, and not the coordinator's to survive
                 raise Broken(f"the ledger itself: {error!r}") from error
+
+    def _check_deltas(self, weid: str, after: dict[str, str]) -> None:
+        """After every commit that left a delta, the folded deltas are the record as people may see it."""
+        mark = DeltaMark.parse(after.get("delta"))
+        if mark.omitted or mark.version != after["version"]:
+            if self.keeps_every_delta:
+                raise Broken(f"I8: {weid} has no delta of version {after['version']}")
+            return
+        entries = self.server.execute("LRANGE", self.keys.history(weid), "0", "-1")
+        record = read_record(after, self.store.spec(after["workflow_id"]))
+        found = [
+            one.where for one in check_deltas(record, list(filter(is_delta, map(json.loads, entries))), dumps)
+        ]
+        if found:
+            raise Broken(f"I8: the deltas of {weid} lead to another record at {after['version']}: {found}")
+
+    @property
+    def keeps_every_delta(self) -> bool:
+        return self.case.seed % 4 != 0
+
+    def history_mode(self, name: str) -> str:
+        """What a coordinator keeps. In some simulations others keep the moves alone, as during an upgrade."""
+        return "full" if self.keeps_every_delta or int(name[1:]) % 2 else "moves"
 
     def when_changed(self, fact: Callable[[], bool]) -> Callable[[], bool]:
         """A fact that only what is written can change: not asked again before."""

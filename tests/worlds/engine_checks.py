@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from orchestrator.application.records.delta import fold
 from orchestrator.application.records.events import Parent, StartEvent
 from orchestrator.application.records.readiness import Readiness
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import ItemCounts
 from orchestrator.application.records.timers import Timer, timers_for_step
+from orchestrator.application.records.visible_fields import visible_fields
 from orchestrator.application.values.unit_id import WEBHOOK_UNIT
 
 if TYPE_CHECKING:
@@ -26,9 +29,20 @@ def check(world: EngineWorld) -> None:
     check_slots(world)
     check_children(world)
     check_ending(world)
+    check_deltas(world)
     for step_id, step in record.steps.items():
         if step.items is not None and step.status is StepStatus.IN_PROGRESS:
             check_counts(record, step_id, step.items)
+
+
+def check_deltas(world: EngineWorld) -> None:
+    """The deltas so far, folded, are the record as people may see it."""
+    if world.deltas and "omitted" not in world.deltas[-1]:
+        shown = visible_fields(world.record, compact_json)
+        assert fold(world.deltas) == {name: json.loads(text) for name, text in shown.items()}
+
+
+compact_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def check_progress(world: EngineWorld) -> None:

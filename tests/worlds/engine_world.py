@@ -14,6 +14,7 @@ the record follows from the record (engine_checks.py), and after every decision 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ from orchestrator.application.engine.transitions import (
 from orchestrator.application.engine.turn import Turn
 from orchestrator.application.records.changes import Changes, SharedChange
 from orchestrator.application.records.decisions import Complete, Decision, Dispatch, DispatchJob, Failed, Halt
+from orchestrator.application.records.delta import build_delta
 from orchestrator.application.records.events import (
     AvailableEvent,
     Control,
@@ -53,9 +55,10 @@ from orchestrator.application.records.events import (
 from orchestrator.application.records.record import WorkflowRecord, find_due_timers
 from orchestrator.application.records.step_record import ItemCounts, Slot, StepRecord
 from orchestrator.application.records.timers import Timer
+from orchestrator.application.records.visible_fields import VisibleFields
 from orchestrator.application.spec.model import StepSpec
 from worlds.documents import Json
-from worlds.engine_checks import all_timers, check, check_progress, parent_of
+from worlds.engine_checks import all_timers, check, check_progress, compact_json, parent_of
 from worlds.records import NOW_MS, new_record, record_of, reloaded
 
 MAX_ROUNDS = 20_000
@@ -104,6 +107,9 @@ class EngineWorld:
         self.shared: list[SharedChange] = []
         self._moments, self.has_secrets = 0, False
         self._checked = checked
+        self.deltas: list[Json] = []
+        self._last_delta: tuple[str, VisibleFields | None, WorkflowRecord] = ("", None, record)
+        self._contents_then = ""
 
     # ---- transitions
 
@@ -352,6 +358,8 @@ class EngineWorld:
     # ---- commits
 
     def _commit(self, changes: Changes) -> None:
+        if self._checked:
+            self._keep_delta(changes)
         self.record.apply(changes)
         self.last = changes
         self.counters.update(changes.counter_increments)
@@ -363,6 +371,18 @@ class EngineWorld:
         self.shared += changes.shared
         if self._checked:
             check(self)
+            self._contents_then = _contents(self.record)
+
+    def _keep_delta(self, changes: Changes) -> None:
+        """Keep the delta of a commit, as a store does. The record itself stays without: most tests are about
+        something else. After a test has written to the record, the next delta is a snapshot."""
+        record, (mark, visible, owner) = self.record, self._last_delta
+        record.version, record.delta = mark.partition(" ")[0], mark or None
+        record.visible = visible if owner is record else None  # another one was loaded
+        delta = build_delta(record, changes, f"{len(self.deltas) + 1}-v", compact_json)
+        record.version, record.delta, record.visible = "", None, None
+        self._last_delta = delta.mark, delta.visible, record
+        self.deltas += [json.loads(delta.text)] if delta.text else []
 
     def _take_jobs(self, changes: Changes) -> None:
         for step_id, _ in [*changes.finished_dispatches, *changes.revoked]:
@@ -409,6 +429,8 @@ class EngineWorld:
     @contextmanager
     def _unchanged(self) -> Iterator[None]:
         before = _contents(self.record) if self._checked else None
+        if before != self._contents_then:
+            self._last_delta = "", None, self.record
         yield
         if before is not None:
             assert _contents(self.record) == before, "a transition wrote to the record it was given"

@@ -7,14 +7,17 @@ last one must lead to the record. `invariants.py` checks what must be true of th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from orchestrator.application.audit.deltas import check_deltas
 from orchestrator.application.audit.findings import Finding
 from orchestrator.application.audit.invariants import can_have_unit, check_record, is_webhook
 from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.replay import is_delta
 from orchestrator.application.records.status import (
     FINAL_WORKFLOW_STATUSES,
     STEP_TRANSITIONS,
@@ -22,17 +25,21 @@ from orchestrator.application.records.status import (
     StepStatus,
     WorkflowStatus,
 )
+from orchestrator.application.records.visible_fields import Encode
 from orchestrator.application.values.unit_id import UnitId, step_of
 
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _E = TypeVar("_E", bound=StrEnum)
 
 
-def audit(record: WorkflowRecord, history: Iterable[Any]) -> list[Finding]:
-    """List every inconsistency of a record and its history; empty if there is none."""
+def audit(record: WorkflowRecord, history: Iterable[Any], encode: Encode = _encoder.encode) -> list[Finding]:
+    """List every inconsistency of a record and its history; empty if there is none. `encode` is that of the
+    store, which wrote the deltas."""
     replay = Replay(record)
     for number, entry in enumerate(history, 1):
         replay.apply_entry(number, entry)
-    return [*replay.findings, *replay.find_differences(), *check_record(record)]
+    findings = [*replay.findings, *replay.find_differences(), *check_deltas(record, replay.deltas, encode)]
+    return [*findings, *check_record(record)]
 
 
 @dataclass(slots=True)
@@ -81,12 +88,15 @@ class Replay:
         self._missing_keys: dict[str, Finding] = {}
         self._removed_keys: dict[str, Finding] = {}
         self._entries = 0
+        self.deltas: list[dict[str, Any]] = []
 
     def apply_entry(self, number: int, entry: Any) -> None:
         """Check one entry and apply it. Entries of other kinds, such as signals, are ignored."""
         self._entries = number
         if not isinstance(entry, dict):
             self._add("unreadable_entry", "", f"history entry {number} is not an object")
+        elif is_delta(entry):
+            self.deltas.append(entry)
         elif "workflow" in entry:
             self._apply_workflow_entry(number, entry)
         elif "to" in entry:

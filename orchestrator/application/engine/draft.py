@@ -191,9 +191,11 @@ class Draft(StateDraft):
         """Record that the result of a unit's dispatch has arrived. The caller must move the unit afterwards:
         until then it is not put on the agenda, although it has no token."""
         before = self.require_unit(unit)
+        after = before.with_changes(token=None, **changes)
         if before.token is not None:
             self.changes.finished_dispatches.append((unit, before))
-        self._write(unit, before, before.with_changes(token=None, **changes))
+            self.changes.recorded_results.append((unit, after))
+        self._write(unit, before, after)
 
     def revoke(self, unit: str) -> None:
         """Revoke the dispatch of a unit, if there is one: remove its job, cancel its child."""

@@ -25,6 +25,8 @@ class Changes:
     dropped_state          the keys that are removed from the state; none of them is in `state`
     merged                 the changes of the state in order: the step, the values written, the keys removed
     finished_dispatches    dispatches whose result has arrived; each with its step as it was before
+    recorded_results       the same dispatches; each with its step as the result left it, before a retry or a
+                           reset in the same decision
     revoked                dispatches whose result is no longer wanted; each with its step as it was before
     items                  changed items of maps, compensations and the webhook; None for a deleted item
     outgoing_events        events for other executions
@@ -45,6 +47,7 @@ class Changes:
     history: list[dict[str, Any]] = field(default_factory=list)
     jobs: list[DispatchJob] = field(default_factory=list)
     finished_dispatches: list[tuple[str, StepRecord]] = field(default_factory=list)
+    recorded_results: list[tuple[str, StepRecord]] = field(default_factory=list)
     revoked: list[tuple[str, StepRecord]] = field(default_factory=list)
     timers_by_name_to_arm: dict[tuple[str, str, str], Timer] = field(default_factory=dict)
     timers_by_name_to_disarm: dict[tuple[str, str, str], Timer] = field(default_factory=dict)

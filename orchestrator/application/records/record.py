@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.application.records.changes import Changes, apply_item_changes, drop_state_keys
 from orchestrator.application.records.events import Parent
@@ -18,6 +18,9 @@ from orchestrator.application.records.step_record import Slot, StepRecord
 from orchestrator.application.records.timers import Timer, timers_for_step
 from orchestrator.application.spec.graph import Graph
 from orchestrator.application.spec.model import LoadedSpec, WorkflowSpec
+
+if TYPE_CHECKING:
+    from orchestrator.application.records.visible_fields import VisibleFields
 
 RECORD_SCHEMA_VERSION = 1
 SHORT_REFERENCES = "short_references"
@@ -30,6 +33,7 @@ class WorkflowRecord:
     """Everything that is known about one execution.
 
     version    set by the store; it changes with every commit
+    delta      which deltas the history has, if it has some; set by the store, see delta.py
     items      the items of maps (`<step>#<n>`), compensations (`<step>#undo`) and the webhook (`#webhook`)
     webhook    the webhook that the start asked for, instead of the one in the spec
     signals    received signals that no step has waited for yet
@@ -42,6 +46,7 @@ class WorkflowRecord:
     shared     the values of the shared scopes when the record was checked out; not part of the record
     size       how many bytes were loaded or written for it; not part of the record. A value that was
                written twice counts twice until the record is loaded again
+    visible    how its fields are shown, as of its last delta; not part of the record
     """
 
     loaded: LoadedSpec
@@ -72,12 +77,14 @@ class WorkflowRecord:
     completions: int = 0
     webhook: dict[str, Any] | None = None
     version: str = ""
+    delta: str | None = None
     workflow_execution_id: str = field(init=False, repr=False, compare=False)
     spec: WorkflowSpec = field(init=False, repr=False, compare=False)
     graph: Graph = field(init=False, repr=False, compare=False)
     readiness: Readiness = field(init=False)
     shared: dict[str, dict[str, Any]] = field(init=False, default_factory=dict)
     size: int = field(init=False, default=0, repr=False, compare=False)
+    visible: VisibleFields | None = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.spec, self.graph = self.loaded.spec, self.loaded.graph

@@ -40,6 +40,7 @@ MAX_CACHED_KEY_LENGTH = 64
 """Whether a key names a secret is cached, because keys repeat; longer keys are not cached."""
 
 _SEARCHED = (str, dict, list, tuple)
+_NESTED = (dict, list, tuple)
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
 _PARTS = tuple(_SEPARATORS.sub("", part) for part in SECRET_KEY_PARTS)
 _KEY_IN_TEXT = re.compile(r"""(?<![\w.-])([\w.-]++)["']?\s*[:=]\s*["']?""")
@@ -63,6 +64,22 @@ def redact_by_key(value: Any, names: Collection[str] = (), max_depth: int = MAX_
     if isinstance(value, list | tuple):
         return [redact_by_key(item, names, max_depth - 1) for item in value] if max_depth > 0 else REDACTED
     return value
+
+
+def has_secret_key(value: Any, names: Collection[str] = (), max_depth: int = MAX_REDACTION_DEPTH) -> bool:
+    """Whether redact_by_key() would change a value."""
+    if not isinstance(value, _NESTED):
+        return False
+    if max_depth <= 0:
+        return True
+    if not isinstance(value, dict):
+        return any(isinstance(item, _NESTED) and has_secret_key(item, names, max_depth - 1) for item in value)
+    for key, item in value.items():
+        if item is not None and is_secret_key(str(key), names):
+            return True
+        if isinstance(item, _NESTED) and has_secret_key(item, names, max_depth - 1):
+            return True
+    return False
 
 
 def collect_secrets(

@@ -27,7 +27,7 @@ _KEPT_IN_URLS = (b"", b"/", b"!#$%&'()*+,/:;=?@[]~", b" ")
 class ValueRedactor:
     """Redacts these secrets in texts and values. It is false, and redacts nothing, if there are none."""
 
-    __slots__ = ("_forms", "_lengths", "_starts")
+    __slots__ = ("_forms", "_has_other_forms_in_json", "_lengths", "_starts")
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._forms = {form for secret in secrets for form in encoded_forms(secret)}
@@ -39,9 +39,17 @@ class ValueRedactor:
         self._lengths = {start: sorted(found, reverse=True) for start, found in lengths.items()}
         pairs = (f"{re.escape(first)}[{re.escape(''.join(others))}]" for first, others in seconds.items())
         self._starts = re.compile("|".join(pairs))
+        self._has_other_forms_in_json = any(map(_may_differ_in_json, self._forms))
 
     def __bool__(self) -> bool:
         return bool(self._forms)
+
+    def may_change_json(self, text: str) -> bool:
+        """Whether redact_value() may change the value with this JSON text. True is no promise: the text may
+        have a secret where the value has none, such as in a word of its structure."""
+        if not self._forms:
+            return False
+        return self._has_other_forms_in_json or next(self._find(text), None) is not None
 
     def redact_text(self, text: str) -> str:
         """Redact the secrets in a text."""
@@ -91,6 +99,15 @@ class ValueRedactor:
         """Return the length of the longest secret that starts here, or 0."""
         lengths = self._lengths.get(text[at : at + MIN_SECRET_LENGTH], ())
         return next((length for length in lengths if text[at : at + length] in self._forms), 0)
+
+
+_ESCAPED_IN_JSON = re.compile(r'["\\\x00-\x1f]')
+_NUMBER_WITH_EXPONENT = re.compile(r"-?[\d.]+e[-+]?\d+", re.IGNORECASE)
+
+
+def _may_differ_in_json(form: str) -> bool:
+    """Whether a value with this form of a secret may have a JSON text without it."""
+    return _ESCAPED_IN_JSON.search(form) is not None or _NUMBER_WITH_EXPONENT.fullmatch(form) is not None
 
 
 def encoded_forms(secret: str) -> set[str]:

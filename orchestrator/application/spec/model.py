@@ -26,6 +26,8 @@ InputType = Literal["string", "number", "integer", "boolean", "object", "array"]
 OnError = Literal["fail", "skip", "continue"]
 AttemptsOn = Literal["error", "any"]
 Isolation = Literal["thread", "process"]
+History = Literal["moves", "full"]
+"""What the history of an execution has: the moves of its steps, or also what each commit changed."""
 Action = Literal["halt", "complete", "retry", "fail", "skip", "set"]
 StepKind = Literal["task", "wait", "delay", "switch", "workflow"]
 KvScope = Literal["flow", "global", "flow_group"]
@@ -288,6 +290,7 @@ class WorkflowSpec:
     redact: tuple[str, ...] = ()
     webhook: WebhookSpec | None = None
     schedule: ScheduleSpec | None = None
+    history: History | None = None
 
 
 @dataclass(frozen=True, slots=True)

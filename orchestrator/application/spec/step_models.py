@@ -17,6 +17,7 @@ from orchestrator.application.spec.model import (
     DEFAULT_TIMEOUT_S,
     ID_PATTERN,
     Defaults,
+    History,
     Isolation,
     StepKind,
     StepSpec,
@@ -248,6 +249,9 @@ class WorkflowModel(SpecModel):
     retention: f.PositiveDuration | None = Field(None, description="How long a finished execution is kept.")
     concurrency: ConcurrencyModel | None = Field(None, description="A limit that executions share.")
     schedule: ScheduleModel | None = Field(None, description="When it starts automatically, if registered.")
+    history: History | None = Field(
+        None, description="What its history has: the moves of its steps, or also every value (full)."
+    )
     redact: list[f.Token] | None = Field(
         None, description="Keys whose values are hidden in logs, history and webhooks."
     )

@@ -284,6 +284,7 @@ class _WorkflowLoader:
             redact=tuple(header.redact or ()),
             webhook=header.webhook.to_spec() if header.webhook else None,
             schedule=header.schedule.to_spec() if header.schedule else None,
+            history=header.history,
         )
         return LoadedSpec(
             spec,

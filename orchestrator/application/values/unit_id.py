@@ -29,6 +29,12 @@ def split_unit(unit: str) -> tuple[str, str]:
     return step_id, part
 
 
+def item_field(unit: str) -> str:
+    """The field of the item `<step>#<n>` in stored records: item:<step>:<n>."""
+    step_id, _, part = unit.partition(_SEPARATOR)
+    return f"item:{step_id}:{part}"
+
+
 class UnitId(str):
     __slots__ = ()
 

@@ -5,6 +5,7 @@ workflows  workflow_execution_id, execution_id, status, version ... one row per 
 steps      workflow_execution_id, step_id, status, record           steps that differ from a new one
 state      workflow_execution_id, key, value
 history    workflow_execution_id, entry
+deltas     workflow_execution_id, mark: the field `delta` of the record
 lines      workflow_execution_id, number, step_id, run_id, attempt, at, text   the step log
 tasks      task_key, status, op, inputs, output, error ...          one row per dispatch, of the runner, until
                                                                     its result is committed
@@ -66,6 +67,7 @@ CREATE TABLE IF NOT EXISTS state (
 );
 CREATE TABLE IF NOT EXISTS history (workflow_execution_id TEXT NOT NULL, entry TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS history_of ON history (workflow_execution_id);
+CREATE TABLE IF NOT EXISTS deltas (workflow_execution_id TEXT PRIMARY KEY, mark TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS lines (
     workflow_execution_id TEXT NOT NULL,
     number                INTEGER NOT NULL,

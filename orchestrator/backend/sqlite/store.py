@@ -11,6 +11,7 @@ from typing import Any
 
 from orchestrator.application.errors import RecordExists, RecordNotFound, StoreError
 from orchestrator.application.records.changes import Changes
+from orchestrator.application.records.delta import build_delta
 from orchestrator.application.records.record import (
     RECORD_PARTS,
     SHORT_REFERENCES,
@@ -56,6 +57,7 @@ class SqliteStore:
             state = db.execute(
                 "SELECT key, value FROM state WHERE workflow_execution_id = ? ORDER BY rowid", [weid]
             ).fetchall()
+            delta = db.execute("SELECT mark FROM deltas WHERE workflow_execution_id = ?", [weid]).fetchone()
             loaded = self._spec(db, row["workflow_id"])
         stored = json.loads(row["fields"])
         if not stored.pop(SHORT_REFERENCES, False) and loaded.has_short_references:
@@ -66,6 +68,7 @@ class SqliteStore:
             execution_id=row["execution_id"],
             status=WorkflowStatus(row["status"]),
             version=row["version"],
+            delta=None if delta is None else delta[0],
             inputs=json.loads(row["inputs"]),
             state={key: json.loads(value) for key, value in state},
             steps={step_id: units.get(step_id, StepRecord()) for step_id in loaded.graph.order},
@@ -162,7 +165,7 @@ class SqliteStore:
             results = [self._commit(db, commit, v) for commit, v in zip(commits, versions, strict=True)]
         for commit, version, result in zip(commits, versions, results, strict=True):
             if result is Committed.YES and (commit.creates or not commit.changes.is_empty):
-                commit.record.version = version
+                commit.set_version(version)
         return results
 
     def _commit(self, db: sqlite3.Connection, commit: Commit, version: str) -> Committed:
@@ -200,6 +203,11 @@ class SqliteStore:
         if changes.dropped_state:
             _drop_state(db, weid, changes.dropped_state)
         entries = [(weid, dumps(entry)) for entry in changes.history]
+        if commit.has_delta:
+            commit.delta = build_delta(record, changes, version, dumps, creates=commit.creates)
+            if commit.delta.text:
+                entries.append((weid, commit.delta.text))
+            db.execute("INSERT OR REPLACE INTO deltas VALUES (?, ?)", [weid, commit.delta.mark])
         db.executemany("INSERT INTO history VALUES (?, ?)", entries)
         return Committed.YES
 
@@ -251,7 +259,7 @@ def _check_version(db: sqlite3.Connection, commit: Commit) -> Committed:
 def _drop(db: sqlite3.Connection, weid: str) -> None:
     """Delete an execution; SqliteSharedState deletes its shared data."""
     delete_tasks_of(db, weid)
-    for table in ("workflows", "steps", "state", "history", "lines"):
+    for table in ("workflows", "steps", "state", "history", "lines", "deltas"):
         db.execute(f"DELETE FROM {table} WHERE workflow_execution_id = ?", [weid])
 
 
@@ -275,7 +283,7 @@ def _stored_fields(record: WorkflowRecord, changes: Changes) -> dict[str, Any]:
     return stored
 
 
-_COLUMNS = ("loaded", "execution_id", "inputs", "status", "state", "steps", "items", "version")
+_COLUMNS = ("loaded", "execution_id", "inputs", "status", "state", "steps", "items", "version", "delta")
 _FIELDS = tuple(f.name for f in fields(WorkflowRecord) if f.init and f.name not in _COLUMNS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,8 @@ def show(target: Target, execution_id: str, unit: str | None, outputs: bool, as_
     else:
         lines = filter_by_step((line for _, line in queries.log_lines(record.workflow_execution_id)), unit)
         if as_json:
-            print_json(_as_dict(view, unit, lines), indent=2)
+            attempts = _list_attempts(record, queries)
+            print_json(_as_dict(view, unit, lines, attempts), indent=2)
         elif unit is not None:
             _print_step(view, unit, queries, lines)
         else:
@@ -74,7 +76,9 @@ def _print_step(view: StatusView, unit: str, queries: RecordQueries, lines: Sequ
 
     step = find_unit(view.record, unit)
     inputs = None if step is None or step.token is None else queries.inputs_of(step.token)
-    _print_lines(format_details(view, unit, queries.now_ms(), inputs))
+    attempts = _list_attempts(view.record, queries)
+    own = None if attempts is None else [one for one in attempts if one["step"] == unit]
+    _print_lines(format_details(view, unit, queries.now_ms(), inputs, own))
     _print_lines(format_unit_log(view.record.execution_id, unit, lines))
 
 
@@ -83,17 +87,37 @@ def _print_lines(lines: Sequence[str]) -> None:
         click.echo(escape_line(line))
 
 
-def _as_dict(view: StatusView, unit: str | None, lines: Sequence[LogLine]) -> Any:
-    """An execution with the last log lines of its steps, or a step with all of its log lines."""
+def _list_attempts(record: WorkflowRecord, queries: RecordQueries) -> list[dict[str, Any]] | None:
+    """Every attempt that the history has; None if it has no values."""
+    from orchestrator.application.records.replay import list_attempts
+    from orchestrator.cli.output.values import redact_value
+
+    if record.delta is None:
+        return None
+    entries = [json.loads(text) for text in queries.history(record.workflow_execution_id, 0)]
+    found = list_attempts(entries)
+    return None if found is None else [redact_value(record, one.as_dict()) for one in found]
+
+
+def _as_dict(
+    view: StatusView,
+    unit: str | None,
+    lines: Sequence[LogLine],
+    attempts: Sequence[dict[str, Any]] | None,
+) -> Any:
+    """An execution with the last log lines of its steps, or a step with all of its log lines; and attempts,
+    null if the history does not have them."""
     from orchestrator.cli.output import report
     from orchestrator.cli.output.step_log import last_log_lines, to_history_entry
 
     fields = report.as_dict(view)
     if unit is None:
         last = [line for unit_lines in last_log_lines(view.record, lines).values() for line in unit_lines]
-        return {**fields, "lines": [to_history_entry(line) for line in last]}
+        return {**fields, "lines": [to_history_entry(line) for line in last], "attempts": attempts}
     entries = [to_history_entry(line) for line in lines]
-    return {"step": unit, **(fields["steps"].get(unit) or fields["items"][unit]), "lines": entries}
+    own = None if attempts is None else [one for one in attempts if one["step"] == unit]
+    shown = fields["steps"].get(unit) or fields["items"][unit]
+    return {"step": unit, **shown, "lines": entries, "attempts": own}
 
 
 def _collect_outputs(record: WorkflowRecord, unit: str | None) -> Any:

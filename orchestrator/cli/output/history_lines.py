@@ -28,25 +28,33 @@ VERBS = {
 """What happened to a step, by its new status."""
 
 _COLUMN_FIELDS = frozenset(
-    {"at", "cause", "step", "run_id", "attempt", "from", "to", "workflow", "control", "by"}
+    {"at", "cause", "step", "run_id", "attempt", "commit", "from", "to", "workflow", "control", "by"}
 )
 """The fields that have a column of their own, or are part of the description already."""
 
+_VALUES = ("inputs", "output")
+"""The fields with values, of a history that has them. `watch` does not show them."""
+
+MAX_VALUE_CHARS = 200
+
 
 class HistoryFormatter:
-    """Formats entries as aligned lines: time, time since the start, step, run, attempt, cause, event."""
+    """Formats entries as aligned lines: time, time since the start, step, run, attempt, cause, event; and the
+    number of the commit, if the history `has_commits`."""
 
-    def __init__(self, created_at: str, steps: Sequence[str]) -> None:
+    def __init__(self, created_at: str, steps: Sequence[str], has_commits: bool = False) -> None:
+        self._has_commits = has_commits
         self._created_at = datetime.fromisoformat(created_at)
         self._step_width = max([8, *map(len, steps)])
 
     @property
     def heading(self) -> str:
-        return self._align("TIME (UTC)", "AFTER", "STEP", "RUN", "ATTEMPT", "CAUSE", "WHAT")
+        return self._align("COMMIT", "TIME (UTC)", "AFTER", "STEP", "RUN", "ATTEMPT", "CAUSE", "WHAT")
 
     def format(self, entry: HistoryEntry) -> str:
         at = datetime.fromisoformat(entry["at"])
         return self._align(
+            str(entry.get("commit", "")),
             at.isoformat(sep=" ", timespec="milliseconds")[:23],
             f"+{(at - self._created_at).total_seconds():.3f}s",
             str(entry.get("step", "workflow")),
@@ -56,9 +64,11 @@ class HistoryFormatter:
             describe_entry(entry),
         )
 
-    def _align(self, time: str, after: str, step: str, run: str, attempt: str, cause: str, event: str) -> str:
-        width = self._step_width
-        return f"{time:<23}  {after:>10}  {step:<{width}}  {run:>3}  {attempt:>7}  {cause:<17}  {event}"
+    def _align(self, commit: str, time: str, after: str, step: str, *rest: str) -> str:
+        run, attempt, cause, event = rest
+        number = f"{commit:>6}  " if self._has_commits else ""
+        unit = f"{step:<{self._step_width}}  {run:>3}  {attempt:>7}"
+        return f"{number}{time:<23}  {after:>10}  {unit}  {cause:<17}  {event}"
 
 
 def is_about(entry: HistoryEntry, step: str) -> bool:
@@ -92,6 +102,7 @@ def describe_change(entry: HistoryEntry, created_at: datetime) -> str | None:
     """Describe a change of a status, a request or a log line for `watch`; None for any other entry."""
     if not {"to", "workflow", "control", "line"} & set(entry):
         return None
+    entry = {name: value for name, value in entry.items() if name not in _VALUES or "to" not in entry}
     after = (datetime.fromisoformat(entry["at"]) - created_at).total_seconds()
     attempt = f" (attempt {entry['attempt']})" if entry.get("attempt", 1) > 1 else ""
     return f"{after:8.3f} s  {entry.get('step', 'workflow')}: {describe_entry(entry)}{attempt}"
@@ -120,6 +131,8 @@ def _describe_field(name: str, value: Any) -> str:
             return f"signal {value} kept until a step waits for it"
         case "inputs" if isinstance(value, list):
             return f"replaced inputs: {', '.join(map(str, value))}"
+        case "inputs" | "output" if isinstance(value, dict):
+            return f"{name.removesuffix('s')} {_cut(json.dumps(value, ensure_ascii=False))}"
         case "state_changed" if isinstance(value, list):
             return f"state changed: {', '.join(map(str, value))}"
         case "state_removed" if isinstance(value, list):
@@ -128,3 +141,9 @@ def _describe_field(name: str, value: Any) -> str:
             return f"shared {value}"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return f"{humanize(name)} {text}"
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MAX_VALUE_CHARS:
+        return text
+    return f"{text[:MAX_VALUE_CHARS]} ... ({len(text.encode()):,} bytes in all; --json shows them)"

@@ -9,8 +9,8 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.application.records.record_view import hide_token_secret
 from orchestrator.application.redaction.by_key import REDACTED, is_secret_key
-from orchestrator.application.values.dispatch_tokens import dispatch_id
 from orchestrator.application.values.unit_id import UnitId
 from orchestrator.cli.output.escaping import format_json
 from orchestrator.cli.output.formatting import format_error, format_interval, humanize
@@ -45,7 +45,7 @@ def as_dict(view: StatusView) -> dict[str, Any]:
         "state": redact_value(record, record.state),
         "group": record.group,
         "schedule": record.schedule,
-        "parent": None if record.parent is None else _hide_secret(asdict(record.parent)),
+        "parent": None if record.parent is None else hide_token_secret(asdict(record.parent)),
         "paused": record.pause_details,
         "cancelled": record.cancelled,
         "compensated": record.compensated,
@@ -54,12 +54,6 @@ def as_dict(view: StatusView) -> dict[str, Any]:
         "steps": {step_id: _step_as_dict(view, step_id, step) for step_id, step in record.steps.items()},
         "items": {unit: _step_as_dict(view, unit, item) for unit, item in record.items.items()},
     }
-
-
-def _hide_secret(dispatch: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a dispatch with the public part of its token."""
-    token = dispatch.get("token")
-    return dispatch if token is None else {**dispatch, "token": dispatch_id(token)}
 
 
 def _step_as_dict(view: StatusView, unit: str, step: StepRecord) -> dict[str, Any]:
@@ -152,7 +146,7 @@ def _redact_field(name: str, stored: str, record: WorkflowRecord) -> str:
         return stored
     value = json.loads(stored)
     if kind in _DISPATCHES:
-        value = _hide_secret(value)
+        value = hide_token_secret(value)
         user_data = {"output", "error", "value", "loop_value"}
         value |= {key: redact_value(record, one) for key, one in value.items() if key in user_data}
     elif kind == "webhook":

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.application.records.replay import HOW_TO_KEEP
 from orchestrator.application.values.unit_id import UnitId, step_of
 from orchestrator.cli.output.formatting import (
     format_countdown,
@@ -36,15 +37,23 @@ def find_unit(record: WorkflowRecord, unit: str) -> StepRecord | None:
     return record.steps.get(unit) or record.items.get(unit)
 
 
-def format_details(view: StatusView, unit: str, now_ms: int, inputs: dict[str, Any] | None) -> list[str]:
-    """Format all that is known about a unit. `inputs` are those of its queued or running job; without a job,
-    the input is shown as it is written in the spec."""
+def format_details(
+    view: StatusView,
+    unit: str,
+    now_ms: int,
+    inputs: dict[str, Any] | None,
+    attempts: Sequence[dict[str, Any]] | None = None,
+) -> list[str]:
+    """Format all that is known about a unit. `inputs` are those of its queued or running job, `attempts`
+    those in the history. Without both, the input is shown as it is written in the spec."""
     record = view.record
     step = find_unit(record, unit)
     assert step is not None, f"{unit} is not in the record"
     spec = find_unit_spec(record, unit)
     lines = [f"step {unit} of {record.execution_id}: {humanize(view.status_of(unit, step))}"]
     lines += format_facts(_list_facts(view, unit, spec, step, now_ms))
+    if inputs is None and attempts:
+        inputs = attempts[-1]["inputs"]
     if inputs is not None:
         lines += _format_section("input", redact_value(record, inputs))
     elif spec.input:
@@ -58,6 +67,21 @@ def format_details(view: StatusView, unit: str, now_ms: int, inputs: dict[str, A
         lines += _format_error_section(redact_value(record, step.error))
     if step.items is not None:
         lines += _format_items(view, unit, now_ms)
+    if attempts is None and inputs is None and step.dispatches:
+        lines.append(f"the history has no inputs and outputs of attempts; {HOW_TO_KEEP}")
+    return [*lines, *_format_attempts(attempts or (), now_ms)]
+
+
+def _format_attempts(attempts: Sequence[dict[str, Any]], now_ms: int) -> list[str]:
+    """Format the attempts before the last one, which the other sections show."""
+    lines = []
+    for one in attempts[:-1]:
+        dispatched = format_past_time(one["dispatched_at"], now_ms)
+        lines.append(f"attempt {one['attempt']}, run {one['run_id']}, dispatched {dispatched}:")
+        values = {"input": one["inputs"], "output": one["output"], "error": one["error"]}
+        for name, value in values.items():
+            if value is not None:
+                lines += (f"  {line}" for line in _format_section(name, value))
     return lines
 
 

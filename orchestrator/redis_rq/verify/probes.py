@@ -19,7 +19,7 @@ from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.values.dispatch_tokens import dispatch_id
 from orchestrator.redis_rq.commit_args import Command, flatten_fields
-from orchestrator.redis_rq.json_codec import loads
+from orchestrator.redis_rq.json_codec import dumps, loads
 from orchestrator.redis_rq.keys import FIRST_SEQUENCE, Keys, is_queue_sequence
 from orchestrator.redis_rq.queries.pending_events import EventPredicate
 from orchestrator.redis_rq.verify.expected_keys import (
@@ -292,7 +292,8 @@ class Probes:
 
 
 def _audit(record: WorkflowRecord, entries: list[str] | None) -> list[RepairableFinding]:
-    return [RepairableFinding(finding) for finding in audit(record, map(_parse_json_or_text, entries or []))]
+    history = map(_parse_json_or_text, entries or [])
+    return [RepairableFinding(finding) for finding in audit(record, history, dumps)]
 
 
 def _evaluate_child(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.application.redaction.by_key import (
     MAX_REDACTION_DEPTH,
     REDACTED,
+    has_secret_key,
     is_secret_key,
     redact_by_key,
     redact_text,
@@ -157,6 +158,20 @@ def _pairs(value: Any, until: Any = None) -> list[tuple[str, Any]]:
 )
 def test_what_looks_like_a_secret_in_a_text_is_hidden(text: str, shown: str) -> None:
     assert redact_text(text, ["iban"]) == shown
+
+
+@given(values)
+def test_a_value_has_a_secret_key_if_redacting_it_by_key_changes_it(value: Any) -> None:
+    assert has_secret_key(value, ["iban"]) == (redact_by_key(value, ["iban"]) != value)
+
+
+def test_a_value_that_is_too_deep_counts_as_one_with_a_secret_key() -> None:
+    deep: Any = 1
+    for _ in range(MAX_REDACTION_DEPTH + 1):
+        deep = [deep]
+
+    assert has_secret_key(deep)
+    assert not has_secret_key(deep[0])
 
 
 # ---- the history

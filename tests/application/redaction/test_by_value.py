@@ -154,3 +154,24 @@ def test_values_below_the_depth_limit_are_not_searched() -> None:
         value = [value]
 
     assert list(collect_secrets(value)) == []
+
+
+@given(
+    st.sampled_from([SECRET, "plain-secret", "1e-07", "12345"]),
+    st.recursive(
+        st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.sampled_from([SECRET, "plain-secret"]),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    ),
+)
+def test_a_json_text_that_cannot_change_is_that_of_a_value_that_does_not(secret: str, value: Any) -> None:
+    redactor = ValueRedactor([secret])
+    text = json.dumps(value, ensure_ascii=False)
+
+    assert redactor.may_change_json(text) or redactor.redact_value(value) == value
+
+
+def test_a_text_without_the_secret_cannot_change() -> None:
+    assert not ValueRedactor(["plain-secret"]).may_change_json('{"a": "plain"}')
+    assert not ValueRedactor().may_change_json("plain-secret")

@@ -281,6 +281,7 @@ DOCUMENTS_SETTLED: list[tuple[dict[str, Any], dict[str, Any]]] = [
             "redact": (),
             "webhook": None,
             "schedule": None,
+            "history": None,
         },
     ),
     ({"runner": {"max_workers": 8}}, {"max_workers": 8, "defaults": Defaults()}),
@@ -294,6 +295,8 @@ DOCUMENTS_SETTLED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"timeout": "1h"}, {"timeout_s": 3600.0}),
     ({"timeout": "none"}, {"timeout_s": None}),
     ({"retention": "7d"}, {"retention_s": 604_800.0}),
+    ({"history": "full"}, {"history": "full"}),
+    ({"history": "moves"}, {"history": "moves"}),
     (
         {"concurrency": {"key": {"var": "input.tenant"}, "limit": 3}},
         {"concurrency": ConcurrencySpec({"var": "input.tenant"}, 3)},
