@@ -12,6 +12,8 @@ PAGE = (ROOT / "docs" / "functions.md").read_text(encoding="utf-8")
 [APP] = [block.text for block in blocks(PAGE) if block.treatment == "file app.py"]
 [YAML] = [block.text for block in blocks(PAGE) if block.treatment == "file order.yaml"]
 """The document of the application, as the page shows it."""
+[SHORT_YAML] = [block.text for block in blocks(PAGE) if block.treatment == "file short-order.yaml"]
+"""The same with short references."""
 
 
 def mistakes() -> list[tuple[str, str]]:

@@ -1,15 +1,18 @@
-"""The order of docs/functions.md: as YAML, by the builder, and as functions. It is one workflow."""
+"""The order of docs/functions.md: as YAML, with short references, by the builder, and as functions. It is one
+workflow."""
 
 from __future__ import annotations
 
 from types import ModuleType
 from typing import Any
 
+import jsonschema
 import pytest
 
-from functions.order_page import YAML
+from functions.order_page import SHORT_YAML, YAML
 from orchestrator import Backend, Workflow, WorkflowBuilder, load_spec
 from orchestrator.application.records.status import StepStatus
+from orchestrator.application.spec.json_schema import build_schema
 from orchestrator.builder import item, op, output
 from orchestrator.invocation.executors import Executors
 from orchestrator.local.isolated_child import find_function
@@ -59,18 +62,27 @@ def build() -> dict[str, Any]:
 def documents(app: ModuleType) -> dict[str, dict[str, Any]]:
     return {
         "yaml": load_spec(YAML).document,
+        "short": load_spec(SHORT_YAML).document,
         "builder": build(),
         "functions": app.order.to_dict(),
     }
 
 
-def test_the_three_ways_are_one_document(app: ModuleType) -> None:
+def test_yaml_builder_and_functions_are_one_document(app: ModuleType) -> None:
     assert app.order.to_yaml() == YAML
     assert app.order.load().workflow_id == load_spec(YAML).workflow_id
     assert documents(app)["builder"] == app.order.to_dict()
 
 
-@pytest.mark.parametrize("way", ["yaml", "builder", "functions"])
+def test_every_way_is_valid_by_the_schema_and_short_references_mean_the_same(app: ModuleType) -> None:
+    schema = build_schema()
+
+    for document in documents(app).values():
+        jsonschema.validate(document, schema)
+    assert load_spec(SHORT_YAML).graph.parents == load_spec(YAML).graph.parents
+
+
+@pytest.mark.parametrize("way", ["yaml", "short", "builder", "functions"])
 @pytest.mark.parametrize(("inputs", "outcome"), [WITHOUT_APPROVAL, WITH_APPROVAL])
 def test_it_runs_in_memory(
     app: ModuleType, way: str, inputs: dict[str, Any], outcome: dict[str, Any]
@@ -83,7 +95,7 @@ def test_it_runs_in_memory(
     assert execution.outcome == outcome
 
 
-@pytest.mark.parametrize("way", ["yaml", "functions"])
+@pytest.mark.parametrize("way", ["yaml", "short", "functions"])
 @pytest.mark.parametrize(("inputs", "outcome"), [WITHOUT_APPROVAL, WITH_APPROVAL])
 def test_it_runs_on_redis(
     app: ModuleType, world: RedisWorld, way: str, inputs: dict[str, Any], outcome: dict[str, Any]
