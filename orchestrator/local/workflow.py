@@ -44,7 +44,8 @@ from orchestrator.backend.ports import StepLogStore, Worker
 from orchestrator.backend.results import as_results, make_result
 from orchestrator.local.driver import DecideFunction, ExecutionDriver, due_timer_events
 from orchestrator.local.job_call import CallEnvironment
-from orchestrator.local.run_loop import FINAL, RunLoop
+from orchestrator.local.run_loop import RunLoop
+from orchestrator.local.run_progress import FINAL
 
 FIRST_PAUSE_S = 0.001
 
