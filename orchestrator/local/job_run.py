@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from types import CoroutineType
 from typing import Any
 
@@ -20,7 +19,6 @@ DEADLINE_GRACE_S = 1.0
 """How long a run may go on past its deadline. By then its record has a timeout, if it is driven at all."""
 
 _NEVER = float("inf")
-_NO_CONTEXT: AbstractContextManager[Any] = nullcontext()
 
 
 class ProcessDied(Exception):
@@ -31,8 +29,8 @@ class JobRun:
     """One job that runs in this process. Times are those of the monotonic clock.
 
     `is_over`: its result is no longer needed. `holds_slot`: it counts as one of the threads; a coroutine does
-    not. `heartbeat` is set while an executor runs that must send heartbeats. `lost_reason` is set when its
-    process has died.
+    not. `noted_at`: when its start is noted in its record. `heartbeat` is set while an executor runs that
+    must send heartbeats. `lost_reason` is set when its process has died.
     """
 
     holds_slot = True
@@ -45,6 +43,8 @@ class JobRun:
 
     def __init__(self, job: DispatchJob, started_ms: int) -> None:
         self.job, self.started_ms, self.began_at = job, started_ms, time.monotonic()
+        after_s = STARTED_AFTER_S if job.timeout_s is None else min(STARTED_AFTER_S, job.timeout_s)
+        self.noted_at = self.began_at + after_s
 
     def __str__(self) -> str:
         job = self.job
@@ -68,14 +68,6 @@ class JobRun:
         """When it is given up, whatever its record says."""
         timeout_s = self.job.timeout_s
         return _NEVER if timeout_s is None else self.began_at + timeout_s + DEADLINE_GRACE_S
-
-    @property
-    def noted_at(self) -> float:
-        """When its start is noted in its record."""
-        timeout_s = self.job.timeout_s
-        if timeout_s is not None and timeout_s < STARTED_AFTER_S:
-            return self.began_at + timeout_s
-        return self.began_at + STARTED_AFTER_S
 
     @property
     def check_at(self) -> float:
@@ -135,10 +127,9 @@ class PoolCall(JobCall):
     def is_cancelled(self) -> bool:
         return self.run.is_over
 
-    def watch(self, heartbeat: Heartbeat | None) -> AbstractContextManager[Any]:
+    def watch(self, heartbeat: Heartbeat | None) -> None:
         if self.heartbeat_s is not None:
             self.run.heartbeat = heartbeat
-        return _NO_CONTEXT
 
     def await_result(self, returned: Any) -> Any:
         if not isinstance(returned, CoroutineType):

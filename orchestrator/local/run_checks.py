@@ -83,7 +83,7 @@ class RunChecks:
                 self._driver.decide(weid, self._due_deadlines)
 
     def _due_deadlines(self, record: WorkflowRecord) -> list[StepEvent]:
-        due = due_timer_events(record, self._backend.clock())
+        due = due_timer_events(record, self._backend.clock)
         return [one for one in due if isinstance(one, TimerEvent) and one.kind in DEADLINES]
 
     def stop_unwanted(self) -> None:

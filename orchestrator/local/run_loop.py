@@ -126,7 +126,7 @@ class RunLoop:
                     self._look_for_lost()
                 if self._is_serial and self._pool.runs:
                     self._checks.apply_deadlines()
-                elif now >= min(self._progress.poll_at, self._next_timer_at(now, self._open_executions())):
+                elif now >= min(self._progress.poll_at, self._next_timer_at(self._open_executions())):
                     runs = self._apply_until_runnable()
                 self._checks.stop_unwanted()
             if self._progress.has_ended:
@@ -141,7 +141,7 @@ class RunLoop:
         if not self._pool.runs:
             self._progress.poll_at = min(self._progress.poll_at, now + self._pause_s)
             self._pause_s = min(2 * self._pause_s, self._backend.poll_interval)
-        due_at = min(self._progress.poll_at, self._lost_at, self._next_timer_at(now, self._open_executions()))
+        due_at = min(self._progress.poll_at, self._lost_at, self._next_timer_at(self._open_executions()))
         for run in self._pool.runs:
             due_at = min(due_at, run.check_at)
         self._pass_at = max(due_at, now + MIN_PAUSE_S)
@@ -149,7 +149,7 @@ class RunLoop:
     def _open_executions(self) -> Iterable[str]:
         return (self._weid, *self._driver.children, *self._driver.pending_webhooks)
 
-    def _next_timer_at(self, now: float, weids: Iterable[str]) -> float:
+    def _next_timer_at(self, weids: Iterable[str]) -> float:
         """When the next timer of a record is due. With one thread, while a step runs: its next deadline."""
         timer_at = _NEVER
         for weid in weids:
@@ -160,7 +160,8 @@ class RunLoop:
             timers = find_due_timers(record, _ALL_TIMES)
             times = [one.due_ms for one in timers if only is None or one.kind in only]
             if times:
-                timer_at = min(timer_at, now + (min(times) - self._backend.clock()) / 1000)
+                due_in_s = (min(times) - self._backend.clock()) / 1000
+                timer_at = min(timer_at, time.monotonic() + due_in_s)
         return timer_at
 
     def _look_for_lost(self) -> None:
@@ -170,7 +171,8 @@ class RunLoop:
         self._progress.advance(self._driver.find_lost_and_due)
 
     def _next_lost_check(self) -> float:
-        return _NEVER if self._leased is None else time.monotonic() + self._leased.lease_s / 4
+        interval_s = self._driver.sweep_interval_s
+        return _NEVER if interval_s is None else time.monotonic() + interval_s
 
     def _attempt_webhooks(self) -> None:
         """Attempt the due webhooks once. The next run() makes the next attempt."""
@@ -221,7 +223,7 @@ class RunLoop:
     def _take(self) -> list[JobRun]:
         """Take every job that can run now. The caller starts them."""
         runs = self._pool.take(self._checks.is_wanted)
-        if runs:
+        if runs and self._leased is not None:
             self._renewal.start()
         return runs
 
@@ -277,22 +279,20 @@ class RunLoop:
             self._progress.apply_finished()
             runs = [] if self._progress.has_ended else self._take()
         if not runs:
-            if self._progress.has_ended or self._needs_calling_thread(weid):
+            # The calling thread must act if nothing runs, or before it would wake up by itself.
+            if (
+                self._progress.has_ended
+                or not self._pool.runs
+                or self._next_timer_at({self._weid, weid}) < self._pass_at
+            ):
                 self._wake_up()
             return None
         own = runs[0]
         for one in runs[1:]:
             self._start(one)
-        if own.noted_at < self._pass_at or self._needs_calling_thread(weid):
+        if own.noted_at < self._pass_at or self._next_timer_at({self._weid, weid}) < self._pass_at:
             self._wake_up()
         return own
-
-    def _needs_calling_thread(self, weid: str) -> bool:
-        """Whether the calling thread has something to do before it would wake up by itself."""
-        if not self._pool.runs:
-            return True
-        weids = (weid,) if weid == self._weid else (self._weid, weid)
-        return self._next_timer_at(time.monotonic(), weids) < self._pass_at
 
     def _fail(self, run: JobRun, error: BaseException) -> None:
         """An executor raised what is not a result, such as KeyboardInterrupt: run() raises it."""

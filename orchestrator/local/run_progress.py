@@ -81,10 +81,12 @@ class RunProgress:
 
     def _apply_results(self, results: Sequence[ResultEvent]) -> None:
         self.advance(partial(self._with_due, results))
-        self._backend.acknowledge(results)
+        if results:
+            self._backend.acknowledge(results)
 
-    def _with_due(self, results: Sequence[StepEvent], record: WorkflowRecord) -> list[StepEvent]:
-        return [*results, *due_timer_events(record, self._backend.clock())]
+    def _with_due(self, results: Sequence[StepEvent], record: WorkflowRecord) -> Sequence[StepEvent]:
+        due = due_timer_events(record, self._backend.clock)
+        return [*results, *due] if due else results
 
     def advance(self, events_for: EventsOfRecord) -> None:
         """Decide upon the execution, and dispatch its jobs."""

@@ -212,7 +212,7 @@ class Workflow:
         return [*results, *self._due(record), *lost]
 
     def _due(self, record: WorkflowRecord) -> list[StepEvent]:
-        return due_timer_events(record, self.backend.clock())
+        return due_timer_events(record, self.backend.clock)
 
     def advance(self) -> Decision:
         """Claim every step that can run, or end the workflow. The caller dispatches the jobs.

@@ -84,7 +84,7 @@ def test_no_module_under_simulation_uses_the_real_clock() -> None:
     elsewhere |= {
         f"orchestrator.local.{name}" for name in ("workflow", "run_loop", "run_progress", "job_run")
     }
-    elsewhere.add("orchestrator.local.lease_renewal")
+    elsewhere |= {f"orchestrator.local.{name}" for name in ("job_pool", "lease_renewal")}
     elsewhere.add("orchestrator.redis_rq.runner")  # only in programs that call Workflow.run()
     elsewhere |= {f"orchestrator.testing.contracts.{name}" for name in ("runner", "shared_values")}
     asked = "import sys, time, simulation.simulation\nprint(*(name for name, module in sys.modules.items()"
