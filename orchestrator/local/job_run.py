@@ -30,7 +30,8 @@ class JobRun:
 
     `is_over`: its result is no longer needed. `holds_slot`: it counts as one of the threads; a coroutine does
     not. `noted_at`: when its start is noted in its record. `heartbeat` is set while an executor runs that
-    must send heartbeats. `lost_reason` is set when its process has died.
+    must send heartbeats, and `stop` while something runs that can be stopped. `lost_reason` is set when its
+    process has died.
     """
 
     holds_slot = True
@@ -39,7 +40,7 @@ class JobRun:
     heartbeat: Heartbeat | None = None
     thread = ""
     lost_reason: str | None = None
-    _stop: Callable[[], object] | None = None
+    stop: Callable[[], object] | None = None
 
     def __init__(self, job: DispatchJob, started_ms: int) -> None:
         self.job, self.started_ms, self.began_at = job, started_ms, time.monotonic()
@@ -90,23 +91,19 @@ class JobRun:
 
     @property
     def can_stop(self) -> bool:
-        return self._stop is not None
+        return self.stop is not None
 
     def on_stop(self, stop: Callable[[], object]) -> None:
         """Set how to stop it: by cancelling a coroutine, or by killing a process. A function cannot be
         stopped."""
-        self._stop = stop
+        self.stop = stop
         if self.is_over:
             stop()
-
-    def finish_call(self) -> None:
-        """Its executor has ended: there is nothing to stop or to watch any more."""
-        self.heartbeat = self._stop = None
 
     def give_up(self) -> bool:
         """Stop it if that is possible, and drop its result; False if its function goes on."""
         self.is_over = True
-        stop = self._stop
+        stop = self.stop
         if stop is not None:
             stop()
         return stop is not None
@@ -138,4 +135,5 @@ class PoolCall(JobCall):
         return await_in_loop(returned, self.run.on_stop)
 
     def after_call(self) -> None:
-        self.run.finish_call()
+        """There is nothing to stop or to watch any more."""
+        self.run.heartbeat = self.run.stop = None
