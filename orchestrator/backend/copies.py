@@ -42,10 +42,13 @@ def to_plain_json(value: Any) -> Any:
 def copy_json(value: Any) -> Any:
     """Copy a value that is known to be JSON."""
     if isinstance(value, dict):
-        return {key: copy_json(item) for key, item in value.items()}
+        return {key: copy_json(item) if isinstance(item, _NESTED) else item for key, item in value.items()}
     if isinstance(value, list):
-        return [copy_json(item) for item in value]
+        return [copy_json(item) if isinstance(item, _NESTED) else item for item in value]
     return value
+
+
+_NESTED = (dict, list)
 
 
 def isolate_record(record: WorkflowRecord, copy: CopyValue = copy_json) -> WorkflowRecord:
@@ -69,7 +72,9 @@ def _isolate_step(step: StepRecord, copy: CopyValue) -> StepRecord:
 
 def isolate_job(job: DispatchJob) -> DispatchJob:
     own = DispatchJob(*_job_values(job))
-    own.inputs, own.source = copy_json(job.inputs), copy_json(job.source)
+    own.inputs = copy_json(job.inputs)
+    if job.source is not None:
+        own.source = copy_json(job.source)
     return own
 
 

@@ -91,7 +91,10 @@ class InMemoryStore:
 
     def commit(self, commits: Sequence[Commit]) -> list[Committed]:
         with self._lock:
-            return [self._commit(commit) for commit in commits]
+            results = []
+            for commit in commits:  # a comprehension would cost a call, and most calls have one commit
+                results.append(self._commit(commit))
+            return results
 
     def _commit(self, commit: Commit) -> Committed:
         record, changes = commit.record, commit.changes
@@ -116,7 +119,8 @@ class InMemoryStore:
         commit.set_version(version)
         stored.fields.update(changes.fields, version=version, delta=record.delta)
         stored.steps.update(changes.steps)
-        apply_item_changes(stored.items, changes)
+        if changes.items:
+            apply_item_changes(stored.items, changes)
         stored.state.update(changes.state)
         if changes.dropped_state:
             drop_state_keys(stored.state, changes)
@@ -177,7 +181,7 @@ class InProcessRunner:
     def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> ResultPairs:
         with self._lock:
             for job in jobs:
-                key = _key(job)
+                key = step_run_key(job.workflow_execution_id, job.step_id, job.run_id)
                 pending = self._pending.get(key)
                 # Another token: the job of an earlier execution with the same id.
                 if pending is None or pending.token != job.token:

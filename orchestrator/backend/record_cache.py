@@ -35,14 +35,11 @@ class RecordCache:
 
     def pop(self, workflow_execution_id: str) -> WorkflowRecord | None:
         with self._lock:
-            return self._pop(workflow_execution_id)
-
-    def _pop(self, workflow_execution_id: str) -> WorkflowRecord | None:
-        found = self._records.pop(workflow_execution_id, None)
-        if found is None:
-            return None
-        self._subtract(*found)
-        return found[0]
+            found = self._records.pop(workflow_execution_id, None)
+            if found is None:
+                return None
+            self._subtract(*found)
+            return found[0]
 
     def peek(self, workflow_execution_id: str) -> WorkflowRecord | None:
         """Return a record without removing it. The caller may read only what never changes."""
@@ -51,11 +48,13 @@ class RecordCache:
             return None if found is None else found[0]
 
     def put(self, record: WorkflowRecord) -> None:
+        weid = record.workflow_execution_id
         with self._lock:
-            self._pop(record.workflow_execution_id)
+            if weid in self._records:
+                self._subtract(*self._records.pop(weid))
             if record.is_final:
                 return
-            self._records[record.workflow_execution_id] = (record, record.size)
+            self._records[weid] = (record, record.size)
             self._add(record)
             while len(self._records) > 1 and (
                 self._steps > self._max_cached_steps or self._bytes > self._max_cached_bytes
@@ -72,7 +71,7 @@ class RecordCache:
     def _add(self, record: WorkflowRecord) -> None:
         loaded = record.loaded
         users = self._spec_users[id(loaded)] = self._spec_users.get(id(loaded), 0) + 1
-        self._steps += _weight(record)
+        self._steps += len(record.steps) + 1
         self._bytes += record.size + (loaded.size if users == 1 else 0)
 
     def _subtract(self, record: WorkflowRecord, size: int) -> None:
@@ -80,9 +79,5 @@ class RecordCache:
         users = self._spec_users.pop(id(loaded)) - 1
         if users:
             self._spec_users[id(loaded)] = users
-        self._steps -= _weight(record)
+        self._steps -= len(record.steps) + 1
         self._bytes -= size + (loaded.size if not users else 0)
-
-
-def _weight(record: WorkflowRecord) -> int:
-    return len(record.steps) + 1

@@ -97,8 +97,9 @@ class MemorySharedState:
     def apply(self, commit: Commit) -> None:
         """Acknowledge the events of a commit, and write its outgoing events, slots, values and root."""
         changes, weid = commit.changes, commit.record.workflow_execution_id
-        for deleted in deleted_records(commit):
-            self._delete(deleted)
+        if commit.replaces is not None or changes.deletes_execution:
+            for deleted in deleted_records(commit):
+                self._delete(deleted)
         for ref in commit.events:
             self.drop_outgoing_event(ref)
         granted: list[OutgoingEvent] = []
@@ -110,7 +111,7 @@ class MemorySharedState:
         for one in changes.shared:
             values = self._values.setdefault((one.scope, scope_owner(commit.record, one.scope)), {})
             values[one.key] = apply_shared_change(values.get(one.key, 0), one)
-        for event in [*changes.outgoing_events, *granted]:
+        for event in (*changes.outgoing_events, *granted):
             self._last_number += 1
             ref = EventRef(OUTGOING_EVENTS, str(self._last_number))
             self._outgoing_events[ref.entry_id] = Delivery(ref, changes.at_ms, event)

@@ -21,7 +21,12 @@ from typing import Any, NamedTuple
 from orchestrator.application.redaction.by_key import collect_secrets, is_secret_key
 from orchestrator.application.redaction.by_value import REDACT_NOTHING, ValueRedactor
 from orchestrator.application.values.secret_refs import ReadSecret, fill_secrets
-from orchestrator.invocation.source_config import build_configuration, read_variables, readable_variables
+from orchestrator.invocation.source_config import (
+    ENV_ALLOWLIST_VARIABLE,
+    build_configuration,
+    read_variables,
+    readable_variables,
+)
 
 
 class CallArguments(NamedTuple):
@@ -55,16 +60,20 @@ def resolve_arguments(
             secret_values[name] = read(name)
         return secret_values[name]
 
-    variables = read_variables(source, environment)
-    filled = fill_secrets(inputs, secrets, read_once)
-    configuration = build_configuration(source, variables, read_once)
-    read_values = [value for of in variables.values() for value in of.values() if value is not None]
-    under_secret_keys = collect_secrets([filled, configuration], redact)
-    secret_variables = [
-        value for name, value in readable_variables(environment).items() if is_secret_key(name, redact)
-    ]
-    not_in_output = [*secret_values.values(), *secret_variables]
-    not_in_text = [*not_in_output, *read_values, *under_secret_keys]
+    variables = {} if source is None else read_variables(source, environment)
+    configuration: dict[str, Any] = {}
+    not_in_text: list[str] = []
+    filled = fill_secrets(inputs, secrets, read_once) if secrets else dict(inputs)
+    if source is not None:
+        configuration = build_configuration(source, variables, read_once)
+        not_in_text += [value for of in variables.values() for value in of.values() if value is not None]
+        not_in_text += collect_secrets(configuration, redact)
+    not_in_text += collect_secrets(filled, redact)
+    not_in_output = list(secret_values.values())
+    if ENV_ALLOWLIST_VARIABLE in environment:
+        readable = readable_variables(environment)
+        not_in_output += [value for name, value in readable.items() if is_secret_key(name, redact)]
+    not_in_text += not_in_output
     return CallArguments(
         filled,
         configuration,

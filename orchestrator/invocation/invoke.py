@@ -112,13 +112,14 @@ class Call:
 
     # ---- around the call
 
-    def watch(self, heartbeat: Heartbeat | None) -> AbstractContextManager[Any]:
-        """Watches the heartbeats while the executor runs."""
-        return _NO_CONTEXT
+    def watch(self, heartbeat: Heartbeat | None) -> AbstractContextManager[Any] | None:
+        """Watches the heartbeats while the executor runs. None if there is nothing to watch."""
+        return None
 
-    def scrub_logs(self, redactor: ValueRedactor) -> AbstractContextManager[Any]:
-        """Redacts everything that is printed or logged while the executor runs."""
-        return _NO_CONTEXT
+    def scrub_logs(self, redactor: ValueRedactor) -> AbstractContextManager[Any] | None:
+        """Redacts everything that is printed or logged while the executor runs. None if there is nothing to
+        redact."""
+        return None
 
     def await_result(self, returned: Any) -> Any:
         return await_result(returned)
@@ -144,7 +145,8 @@ def invoke(call: Call) -> Result:
     try:
         executor, leading = call.find_executor()
         requested = find_requested_parameters(executor, len(leading) + 1)
-        check_requested_parameters(requested, call.step_id, call.fn, call.heartbeat_s, call.source)
+        if call.heartbeat_s is not None or call.source is not None:
+            check_requested_parameters(requested, call.step_id, call.fn, call.heartbeat_s, call.source)
         inputs, failure = call.load_inputs()
         if failure is not None:
             return None, failure
@@ -172,8 +174,13 @@ def invoke(call: Call) -> Result:
         offered = _offer(call, arguments)
         extras = {name: offered[name] for name in requested}
     try:
-        with call.watch(extras.get("heartbeat")), call.scrub_logs(arguments.text_redactor):
+        watching = call.watch(extras.get("heartbeat"))
+        scrubbing = call.scrub_logs(arguments.text_redactor)
+        if watching is None and scrubbing is None:  # most calls: two empty contexts would cost six calls
             output = call.await_result(executor(*leading, arguments.inputs, **extras))
+        else:
+            with watching or _NO_CONTEXT, scrubbing or _NO_CONTEXT:
+                output = call.await_result(executor(*leading, arguments.inputs, **extras))
     except call.timeout_errors as error:
         return None, make_failure("timeout", str(error))
     except BaseException as error:  # sys.exit() and the like end a step, not its worker

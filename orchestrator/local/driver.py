@@ -37,7 +37,8 @@ from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
 from orchestrator.backend.results import as_results
 
 MAX_TRIES = 100
-SWEEPS_PER_LEASE = 3
+SWEEPS_PER_LEASE = 4
+"""How often lost dispatches are looked for while a lease lasts."""
 
 _R = TypeVar("_R")
 DecideFunction = Callable[[WorkflowRecord], tuple[Changes, _R]]
@@ -71,7 +72,8 @@ class ExecutionDriver:
             changes, decision = decide_upon(record)
             [result] = self.backend.commit([Commit(record, changes, events=events, pending_refs=events)])
             if result is Committed.YES:
-                self._dispatch_webhook(record, changes)
+                if record.items or self.pending_webhooks:
+                    self._dispatch_webhook(record, changes)
                 if weid in self._members:
                     self.records[weid] = record
                 return decision
@@ -116,9 +118,8 @@ class ExecutionDriver:
     def run_once(self) -> int:
         """Deliver events, and advance the children and webhooks; returns the number of events handled."""
         handled = self.deliver_events()
-        if self.children or self.pending_webhooks:
-            for one in [*self.children, *self.pending_webhooks]:
-                handled += self.advance(one)
+        for one in (*self.children, *self.pending_webhooks):
+            handled += self.advance(one)
         return handled
 
     def deliver_events(self) -> int:
@@ -232,7 +233,7 @@ class ExecutionDriver:
         due: list[StepEvent] = []
 
         def events_for(record: WorkflowRecord) -> list[StepEvent]:
-            due[:] = due_timer_events(record, self.backend.clock())
+            due[:] = due_timer_events(record, self.backend.clock)
             return [*results, *due]
 
         if isinstance(self.decide(child, events_for), Complete | Halt | Failed | Cancelled):
@@ -242,11 +243,17 @@ class ExecutionDriver:
 
     def is_sweep_due(self) -> bool:
         """Whether leases must be checked again, and children looked for that another process has started."""
-        runner, now_ms = self.backend.leased_runner, self.backend.clock()
-        if runner is None or now_ms < self._next_sweep_ms:
+        interval_s, now_ms = self.sweep_interval_s, self.backend.clock()
+        if interval_s is None or now_ms < self._next_sweep_ms:
             return False
-        self._next_sweep_ms = now_ms + round(runner.lease_s * 1000 / SWEEPS_PER_LEASE)
+        self._next_sweep_ms = now_ms + round(interval_s * 1000)
         return True
+
+    @property
+    def sweep_interval_s(self) -> float | None:
+        """How long to wait between two sweeps; None if the runner has no leases."""
+        runner = self.backend.leased_runner
+        return None if runner is None else runner.lease_s / SWEEPS_PER_LEASE
 
     def take_over(self) -> None:
         """Continue where another process ended: with its children, undelivered events and lost jobs."""
@@ -260,7 +267,7 @@ class ExecutionDriver:
         """The lost dispatches and the due timers of an execution. Its deadlines may have passed while no
         process ran it, so that these are applied before a job is taken."""
         lost = self.backend.find_lost_dispatches(record)
-        return [*lost, *due_timer_events(record, self.backend.clock())]
+        return [*lost, *due_timer_events(record, self.backend.clock)]
 
     def _add_children(self, weid: str) -> None:
         """Find the children of an execution, also those of earlier runs: they may have to compensate."""
@@ -282,11 +289,9 @@ def has_timers(record: WorkflowRecord) -> bool:
     return record.deadline_ms is not None or bool(record.readiness.timed)
 
 
-def due_timer_events(record: WorkflowRecord, at_ms: int) -> list[StepEvent]:
-    """An event for each due timer of an execution."""
-    if not has_timers(record):
+def due_timer_events(record: WorkflowRecord, clock: Callable[[], int]) -> list[StepEvent]:
+    """An event for each due timer of an execution. The clock is read only if there are timers."""
+    if record.deadline_ms is None and not record.readiness.timed:
         return []
-    weid = record.workflow_execution_id
-    return [
-        TimerEvent(timer.kind, weid, timer.step_id, timer.token) for timer in find_due_timers(record, at_ms)
-    ]
+    weid, due = record.workflow_execution_id, find_due_timers(record, clock())
+    return [TimerEvent(timer.kind, weid, timer.step_id, timer.token) for timer in due]

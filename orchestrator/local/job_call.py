@@ -37,7 +37,8 @@ _decode = json.JSONDecoder().raw_decode
 @dataclass(slots=True)
 class CallEnvironment:
     """What all calls of one worker or backend share. `payloads` keeps large values; by default the runner's
-    payload store does. `read_secret` reads the environment by default."""
+    payload store does. `read_secret` reads the environment by default. `short_executors` are the names of the
+    executors whose last call in a thread was short."""
 
     runner: ResultRunner
     executors: Callable[..., Any] | Executors
@@ -47,6 +48,7 @@ class CallEnvironment:
     settings: Settings = field(default_factory=Settings.from_environment)
     read_secret: ReadSecret | None = None
     worker: str = field(default_factory=lambda: os.uname().nodename)
+    short_executors: set[str] = field(default_factory=set)
     _own_payloads: MemoryPayloads = field(default_factory=MemoryPayloads)
 
     def payload_store(self) -> PayloadStore:

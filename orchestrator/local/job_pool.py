@@ -1,17 +1,22 @@
 """JobPool: the jobs that one Workflow.run() runs at once, each in a thread.
 
 A job is taken when a slot for it is free. A coroutine gives its slot back, because it runs in the event loop.
+A job whose executor was short the last time waits for the thread that takes the jobs before it: to start
+another thread would take longer than the step. If one of them turns out to be long, the calling thread takes
+the next job when it looks for long runs, after STARTED_AFTER_S.
 Every method is called under the lock of the run loop.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import ResultEvent, make_failure
+from orchestrator.backend.memory import InProcessRunner
 from orchestrator.backend.ports import LeasedRunner
 from orchestrator.local.job_call import CallEnvironment
 from orchestrator.local.job_run import JobRun
@@ -20,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 MAX_COROUTINES = 100
 """How many `async def` executors run at once. Each also has a thread, which waits for it."""
+SHORT_S = 0.0002
+"""An executor is short if its call took less than this, with all that belongs to the call."""
 
 
 class JobPool:
@@ -27,6 +34,8 @@ class JobPool:
         self.threads = threads
         self.runs: dict[JobRun, None] = {}
         self._environment, self._runner, self._leased = environment, environment.runner, leased
+        self._takes_all = isinstance(environment.runner, InProcessRunner)
+        self._short_executors = environment.short_executors
         self._queue: deque[DispatchJob] = deque()
         self._busy = 0
 
@@ -45,11 +54,17 @@ class JobPool:
         """Take as many jobs as there are free slots, without those whose result is no longer needed. The
         caller must run them."""
         runs: list[JobRun] = []
+        has_all = False
         while self._busy < self.threads and len(self.runs) < self.threads + MAX_COROUTINES:
             if not self._queue:
+                if has_all:
+                    break
+                has_all = self._takes_all
                 self._queue.extend(self._take_jobs(self.threads - self._busy))
                 if not self._queue:
                     break
+            if runs and self._takes_all and self._queue[0].fn in self._short_executors:
+                break
             job = self._queue.popleft()
             if is_wanted(job):
                 runs.append(self._begin(job))
@@ -80,6 +95,10 @@ class JobPool:
         self._runner.submit(result)
         del self.runs[run]
         self._busy -= run.holds_slot
+        if run.holds_slot and time.monotonic() < run.began_at + SHORT_S:
+            self._short_executors.add(run.job.fn)
+        else:
+            self._short_executors.discard(run.job.fn)
 
     def stop(self, run: JobRun) -> None:
         """Give a run up whose result is no longer needed. Its thread is replaced if its function goes on."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from types import CoroutineType
 from typing import Any
 
@@ -20,7 +19,6 @@ DEADLINE_GRACE_S = 1.0
 """How long a run may go on past its deadline. By then its record has a timeout, if it is driven at all."""
 
 _NEVER = float("inf")
-_NO_CONTEXT: AbstractContextManager[Any] = nullcontext()
 
 
 class ProcessDied(Exception):
@@ -31,7 +29,8 @@ class JobRun:
     """One job that runs in this process. Times are those of the monotonic clock.
 
     `is_over`: its result is no longer needed. `holds_slot`: it counts as one of the threads; a coroutine does
-    not. `heartbeat` is set while an executor runs that must send heartbeats. `lost_reason` is set when its
+    not. `noted_at`: when its start is noted in its record. `heartbeat` is set while an executor runs that
+    must send heartbeats, and `stop` while something runs that can be stopped. `lost_reason` is set when its
     process has died.
     """
 
@@ -41,10 +40,12 @@ class JobRun:
     heartbeat: Heartbeat | None = None
     thread = ""
     lost_reason: str | None = None
-    _stop: Callable[[], object] | None = None
+    stop: Callable[[], object] | None = None
 
     def __init__(self, job: DispatchJob, started_ms: int) -> None:
         self.job, self.started_ms, self.began_at = job, started_ms, time.monotonic()
+        after_s = STARTED_AFTER_S if job.timeout_s is None else min(STARTED_AFTER_S, job.timeout_s)
+        self.noted_at = self.began_at + after_s
 
     def __str__(self) -> str:
         job = self.job
@@ -70,14 +71,6 @@ class JobRun:
         return _NEVER if timeout_s is None else self.began_at + timeout_s + DEADLINE_GRACE_S
 
     @property
-    def noted_at(self) -> float:
-        """When its start is noted in its record."""
-        timeout_s = self.job.timeout_s
-        if timeout_s is not None and timeout_s < STARTED_AFTER_S:
-            return self.began_at + timeout_s
-        return self.began_at + STARTED_AFTER_S
-
-    @property
     def check_at(self) -> float:
         """When it must be checked again."""
         return min(self.silent_at, self.overdue_at, _NEVER if self.is_noted else self.noted_at)
@@ -98,23 +91,19 @@ class JobRun:
 
     @property
     def can_stop(self) -> bool:
-        return self._stop is not None
+        return self.stop is not None
 
     def on_stop(self, stop: Callable[[], object]) -> None:
         """Set how to stop it: by cancelling a coroutine, or by killing a process. A function cannot be
         stopped."""
-        self._stop = stop
+        self.stop = stop
         if self.is_over:
             stop()
-
-    def finish_call(self) -> None:
-        """Its executor has ended: there is nothing to stop or to watch any more."""
-        self.heartbeat = self._stop = None
 
     def give_up(self) -> bool:
         """Stop it if that is possible, and drop its result; False if its function goes on."""
         self.is_over = True
-        stop = self._stop
+        stop = self.stop
         if stop is not None:
             stop()
         return stop is not None
@@ -135,10 +124,9 @@ class PoolCall(JobCall):
     def is_cancelled(self) -> bool:
         return self.run.is_over
 
-    def watch(self, heartbeat: Heartbeat | None) -> AbstractContextManager[Any]:
+    def watch(self, heartbeat: Heartbeat | None) -> None:
         if self.heartbeat_s is not None:
             self.run.heartbeat = heartbeat
-        return _NO_CONTEXT
 
     def await_result(self, returned: Any) -> Any:
         if not isinstance(returned, CoroutineType):
@@ -147,4 +135,5 @@ class PoolCall(JobCall):
         return await_in_loop(returned, self.run.on_stop)
 
     def after_call(self) -> None:
-        self.run.finish_call()
+        """There is nothing to stop or to watch any more."""
+        self.run.heartbeat = self.run.stop = None

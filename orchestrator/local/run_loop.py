@@ -13,54 +13,33 @@ up: a coroutine is cancelled, a process is killed, and a function is left behind
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from contextvars import copy_context
-from functools import partial
 
-from orchestrator.application.engine.transitions import on_step_result
-from orchestrator.application.records.decisions import (
-    Cancelled,
-    Complete,
-    Decision,
-    Dispatch,
-    DispatchJob,
-    Failed,
-    Halt,
-    Pending,
-)
-from orchestrator.application.records.events import Moment, ResultEvent, StepEvent, TimerEvent
-from orchestrator.application.records.record import WorkflowRecord, find_due_timers
+from orchestrator.application.records.decisions import Decision
+from orchestrator.application.records.events import ResultEvent
+from orchestrator.application.records.record import find_due_timers
 from orchestrator.backend.backend import Backend
-from orchestrator.backend.results import as_results
 from orchestrator.invocation.invoke import Result, invoke
-from orchestrator.local.driver import (
-    DecideFunction,
-    EventsOfRecord,
-    ExecutionDriver,
-    due_timer_events,
-    has_timers,
-)
+from orchestrator.local.driver import DecideFunction, EventsOfRecord, ExecutionDriver, has_timers
 from orchestrator.local.job_call import CallEnvironment
 from orchestrator.local.job_pool import JobPool
 from orchestrator.local.job_run import JobRun, PoolCall, ProcessDied
+from orchestrator.local.lease_renewal import LeaseRenewal
+from orchestrator.local.run_checks import DEADLINES, RunChecks
+from orchestrator.local.run_progress import RunProgress
 from orchestrator.local.threads import run_in_thread
-
-logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.001
 MIN_PAUSE_S = 0.001
 
-FINAL = (Complete, Halt, Failed, Cancelled)
 BATCH_S = 0.005
 """For how long results are kept to be applied together, while there are jobs to run."""
 
 _NEVER = float("inf")
 _ALL_TIMES = 1 << 62
-_DEADLINES = ("deadline", "timeout")
 
 
 class RunLoop:
@@ -74,37 +53,35 @@ class RunLoop:
     ) -> None:
         """`decider` makes the function that applies events to the record of the execution and advances it."""
         self._backend, self._weid, self._environment = backend, weid, environment
-        self._driver, self._decider = driver, decider
+        self._driver = driver
+        self._progress = RunProgress(backend, weid, driver, decider)
         self._leased = backend.leased_runner
         self._pool = JobPool(environment, self._leased, backend.threads)
+        self._checks = RunChecks(backend, weid, driver, self._progress, self._pool, environment.worker)
         self._is_serial = backend.threads == 1
         self._context = copy_context()
         self._lock, self._wake = threading.Lock(), threading.Lock()
         self._wake.acquire()
-        self._decision: Decision = Pending()
-        self._is_final = False
+        self._renewal = LeaseRenewal(self._pool, self._leased, self._lock)
         self._error: BaseException | None = None
         self._is_closed = False
-        self._pass_at = self._poll_at = self._lost_at = _NEVER
+        self._pass_at = self._lost_at = _NEVER
         self._pause_s = FIRST_PAUSE_S
-        self._finished: dict[str, None] = {}
-        self._applied_at = 0.0
-        self._is_renewing = False
 
     def run(self) -> Decision:
         """Run the execution and its children to their end, and attempt their webhooks once."""
         try:
             with self._lock:
                 self._driver.take_over()
-                self._advance(self._driver.find_lost_and_due)
+                self._progress.advance(self._driver.find_lost_and_due)
                 self._lost_at = self._next_lost_check()
                 if not self._is_serial:
-                    self._deliver_events()
+                    self._progress.deliver_events()
                 runs: list[JobRun] | None = None
-                if not self._has_ended:
+                if not self._progress.has_ended:
                     runs = self._take() or None
                     self._plan()
-                self._poll_at = 0.0 if runs is None else self._poll_at
+                self._progress.poll_at = 0.0 if runs is None else self._progress.poll_at
             while runs is not None or (runs := self._pass()) is not None:
                 self._start_and_wait(runs)
                 runs = None
@@ -115,7 +92,7 @@ class RunLoop:
             self._close(returns_jobs=True)
             raise
         self._close()
-        return self._decision
+        return self._progress.decision
 
     def _start_and_wait(self, runs: Iterable[JobRun]) -> None:
         """Start threads, and wait until something is due. Nothing comes between, because a new thread needs
@@ -127,16 +104,12 @@ class RunLoop:
             self._wake.acquire(timeout=max(pause_s, 0.0))
         elif not self._wake.acquire(blocking=False) and pause_s > 0:
             time.sleep(pause_s)  # nothing runs here that could end
-            self._poll_at = 0.0
+            self._progress.poll_at = 0.0
 
     def _wake_up(self) -> None:
         """Wake the calling thread. Under the lock, so that only one thread does it."""
         if self._wake.locked():
             self._wake.release()
-
-    @property
-    def _has_ended(self) -> bool:
-        return self._is_final and not self._driver.children
 
     # ---- in the calling thread
 
@@ -146,17 +119,17 @@ class RunLoop:
             if self._error is not None:
                 raise self._error
             runs: list[JobRun] = []
-            if not self._has_ended:
+            if not self._progress.has_ended:
                 now = time.monotonic()
-                self._check_runs(now)
+                self._checks.check_runs(now)
                 if now >= self._lost_at:
                     self._look_for_lost()
                 if self._is_serial and self._pool.runs:
-                    self._apply_deadlines()
-                elif now >= min(self._poll_at, self._next_timer_at(now, self._open_executions())):
+                    self._checks.apply_deadlines()
+                elif now >= min(self._progress.poll_at, self._next_timer_at(self._open_executions())):
                     runs = self._apply_until_runnable()
-                self._stop_unwanted()
-            if self._has_ended:
+                self._checks.stop_unwanted()
+            if self._progress.has_ended:
                 return None
             runs += self._take()
             self._plan()
@@ -166,9 +139,9 @@ class RunLoop:
         """Set when something is due, or when another process may have written something."""
         now = time.monotonic()
         if not self._pool.runs:
-            self._poll_at = min(self._poll_at, now + self._pause_s)
+            self._progress.poll_at = min(self._progress.poll_at, now + self._pause_s)
             self._pause_s = min(2 * self._pause_s, self._backend.poll_interval)
-        due_at = min(self._poll_at, self._lost_at, self._next_timer_at(now, self._open_executions()))
+        due_at = min(self._progress.poll_at, self._lost_at, self._next_timer_at(self._open_executions()))
         for run in self._pool.runs:
             due_at = min(due_at, run.check_at)
         self._pass_at = max(due_at, now + MIN_PAUSE_S)
@@ -176,93 +149,30 @@ class RunLoop:
     def _open_executions(self) -> Iterable[str]:
         return (self._weid, *self._driver.children, *self._driver.pending_webhooks)
 
-    def _next_timer_at(self, now: float, weids: Iterable[str]) -> float:
+    def _next_timer_at(self, weids: Iterable[str]) -> float:
         """When the next timer of a record is due. With one thread, while a step runs: its next deadline."""
         timer_at = _NEVER
         for weid in weids:
             record = self._driver.records.get(weid)
             if record is None or not has_timers(record):
                 continue
-            only = _DEADLINES if self._is_serial and self._pool.runs else None
+            only = DEADLINES if self._is_serial and self._pool.runs else None
             timers = find_due_timers(record, _ALL_TIMES)
             times = [one.due_ms for one in timers if only is None or one.kind in only]
             if times:
-                timer_at = min(timer_at, now + (min(times) - self._backend.clock()) / 1000)
+                due_in_s = (min(times) - self._backend.clock()) / 1000
+                timer_at = min(timer_at, time.monotonic() + due_in_s)
         return timer_at
-
-    def _check_runs(self, now: float) -> None:
-        """Note long runs in their records, and give up those that hang."""
-        for run in list(self._pool.runs):
-            if run.lost_reason is not None:
-                self._report_lost(run, run.lost_reason)
-            elif now >= run.silent_at:
-                self._report_lost(run, f"its executor sent no heartbeat for {run.job.heartbeat_s:g} s")
-            elif now >= run.overdue_at:
-                self._pool.stop(run)
-            elif not run.is_noted and now >= run.noted_at:
-                self._note_start(run)
 
     def _look_for_lost(self) -> None:
         """Find lost dispatches, and children that another process has started."""
         self._lost_at = self._next_lost_check()
         self._driver.take_over()
-        self._advance(self._driver.find_lost_and_due)
+        self._progress.advance(self._driver.find_lost_and_due)
 
     def _next_lost_check(self) -> float:
-        return _NEVER if self._leased is None else time.monotonic() + self._leased.lease_s / 4
-
-    def _note_start(self, run: JobRun) -> None:
-        """Write the start and the deadline of a run to its record."""
-        event = run.started_event(self._environment.worker)
-        moment = Moment(run.started_ms, self._backend.nonce(), "run")
-        run.is_noted = True
-        weid = run.job.workflow_execution_id
-        with suppress(KeyError):  # its execution was deleted
-            self._driver.commit(weid, lambda record: on_step_result(record, event, moment))
-
-    def _report_lost(self, run: JobRun, reason: str) -> None:
-        """Dispatch the job of a run again, as after the death of a worker, and give the run up."""
-        event, weid = run.lost_event(reason), run.job.workflow_execution_id
-        logger.warning("%s: %s", run, reason, extra=run.log_fields)
-        self._pool.stop(run)
-        if weid == self._weid:
-            self._advance(lambda _: [event])
-        elif self._driver.drives(weid):
-            self._driver.decide(weid, lambda _: [event])
-        else:
-            moment = self._backend.moment("run")
-            self._driver.commit(weid, lambda record: on_step_result(record, event, moment))
-
-    def _apply_deadlines(self) -> None:
-        """With one thread, while a step runs: apply deadlines, and keep everything else for later."""
-        for weid in (self._weid, *self._driver.children):
-            record = self._driver.records.get(weid)
-            if record is None or not self._due_deadlines(record):
-                continue
-            if weid == self._weid:
-                self._advance(self._due_deadlines)
-            else:
-                self._driver.decide(weid, self._due_deadlines)
-
-    def _due_deadlines(self, record: WorkflowRecord) -> list[StepEvent]:
-        due = due_timer_events(record, self._backend.clock())
-        return [one for one in due if isinstance(one, TimerEvent) and one.kind in _DEADLINES]
-
-    def _stop_unwanted(self) -> None:
-        for run in list(self._pool.runs):
-            if not self._is_wanted(run.job):
-                self._pool.stop(run)
-
-    def _is_wanted(self, job: DispatchJob) -> bool:
-        """Whether the record of a driven execution still waits for this dispatch. A record may be stale:
-        another process may have dispatched the step again."""
-        record = self._driver.records.get(job.workflow_execution_id)
-        if record is None or _waits_for(record, job):
-            return True
-        try:
-            return _waits_for(self._backend.load(job.workflow_execution_id), job)
-        except KeyError:
-            return False
+        interval_s = self._driver.sweep_interval_s
+        return _NEVER if interval_s is None else time.monotonic() + interval_s
 
     def _attempt_webhooks(self) -> None:
         """Attempt the due webhooks once. The next run() makes the next attempt."""
@@ -275,7 +185,7 @@ class RunLoop:
             with self._lock:
                 if self._error is not None:
                     raise self._error
-                self._check_runs(time.monotonic())
+                self._checks.check_runs(time.monotonic())
                 runs = self._take()
                 if not any(run.job.workflow_execution_id in pending for run in self._pool.runs):
                     break
@@ -297,74 +207,24 @@ class RunLoop:
                     self._pool.stop(run)
             self._pool.return_queue()
 
-    # ---- decisions, under the lock
+    # ---- runs
 
     def _apply_until_runnable(self) -> list[JobRun]:
         """Apply everything, until a job can run or nothing more happens; returns what can run."""
         while True:
-            is_handled = self._apply_all()
-            if self._has_ended:
+            is_handled = self._progress.apply_all()
+            if self._progress.has_ended:
                 return []
             runs = self._take()
             if runs or not is_handled:
                 return runs
             self._pause_s = FIRST_PAUSE_S
 
-    def _apply_all(self) -> bool:
-        """Apply the results, timers and events of all driven executions; False if there were none."""
-        self._note_applied()
-        results = self._backend.results(self._weid)
-        handled = self._driver.run_once()
-        self._apply_results(results)
-        return bool(handled or results)
-
-    def _apply_finished(self) -> None:
-        """Apply the results that came in here, and what follows from them for other executions."""
-        finished = list(self._finished)
-        self._note_applied()
-        for weid in finished:
-            if weid == self._weid:
-                self._apply_results(self._backend.results(weid))
-            elif self._driver.drives(weid):
-                self._driver.advance(weid)
-        self._deliver_events()
-
-    def _note_applied(self) -> None:
-        self._finished.clear()
-        self._applied_at = time.monotonic()
-        self._poll_at = self._applied_at + self._backend.poll_interval
-
-    def _deliver_events(self) -> None:
-        while self._driver.deliver_events():
-            self._apply_results([])
-
-    def _apply_results(self, results: Sequence[ResultEvent]) -> None:
-        self._advance(partial(self._with_due, results))
-        self._backend.acknowledge(results)
-
-    def _with_due(self, results: Sequence[StepEvent], record: WorkflowRecord) -> list[StepEvent]:
-        return [*results, *due_timer_events(record, self._backend.clock())]
-
-    def _advance(self, events_for: EventsOfRecord) -> None:
-        """Decide upon the execution, and dispatch its jobs."""
-        while True:
-            decision = self._driver.commit(self._weid, self._decider(events_for))
-            if not isinstance(decision, Dispatch):
-                break
-            pairs = self._backend.dispatch(self._weid, decision.jobs)
-            if not pairs:
-                break
-            events_for = partial(self._with_due, as_results(self._weid, pairs))
-        assert decision is not None, "without an event to acknowledge, a commit is not obsolete"
-        self._decision, self._is_final = decision, isinstance(decision, FINAL)
-
-    # ---- runs
-
     def _take(self) -> list[JobRun]:
         """Take every job that can run now. The caller starts them."""
-        runs = self._pool.take(self._is_wanted)
+        runs = self._pool.take(self._checks.is_wanted)
         if runs and self._leased is not None:
-            self._renew_leases()
+            self._renewal.start()
         return runs
 
     def _start(self, run: JobRun) -> None:
@@ -407,32 +267,32 @@ class RunLoop:
     def _go_on(self, weid: str) -> JobRun | None:
         """Apply a result and start what can run; returns a run for this thread. Jobs that are pending come
         first, for a short time: results that are applied together cost one commit."""
-        self._finished[weid] = None
+        self._progress.finished[weid] = None
         runs: list[JobRun] = []
-        if self._pool.may_have_jobs and (self._is_serial or time.monotonic() < self._applied_at + BATCH_S):
+        if self._pool.may_have_jobs and (
+            self._is_serial or time.monotonic() < self._progress.applied_at + BATCH_S
+        ):
             runs = self._take()
         if not runs and self._is_serial:
             runs = self._apply_until_runnable()
         elif not runs:
-            self._apply_finished()
-            runs = [] if self._has_ended else self._take()
+            self._progress.apply_finished()
+            runs = [] if self._progress.has_ended else self._take()
         if not runs:
-            if self._has_ended or self._needs_calling_thread(weid):
+            # The calling thread must act if nothing runs, or before it would wake up by itself.
+            if (
+                self._progress.has_ended
+                or not self._pool.runs
+                or self._next_timer_at({self._weid, weid}) < self._pass_at
+            ):
                 self._wake_up()
             return None
         own = runs[0]
         for one in runs[1:]:
             self._start(one)
-        if own.noted_at < self._pass_at or self._needs_calling_thread(weid):
+        if own.noted_at < self._pass_at or self._next_timer_at({self._weid, weid}) < self._pass_at:
             self._wake_up()
         return own
-
-    def _needs_calling_thread(self, weid: str) -> bool:
-        """Whether the calling thread has something to do before it would wake up by itself."""
-        if not self._pool.runs:
-            return True
-        weids = (weid,) if weid == self._weid else (self._weid, weid)
-        return self._next_timer_at(time.monotonic(), weids) < self._pass_at
 
     def _fail(self, run: JobRun, error: BaseException) -> None:
         """An executor raised what is not a result, such as KeyboardInterrupt: run() raises it."""
@@ -461,34 +321,8 @@ class RunLoop:
             for one in self._take():
                 self._start(one)
 
-    # ---- leases
-
-    def _renew_leases(self) -> None:
-        """Renew the leases of the runs, in a thread, until there are none."""
-        if self._leased is not None and not self._is_renewing:
-            self._is_renewing = True
-            run_in_thread(partial(self._renew_until_done, self._leased.lease_s / 4))
-
-    def _renew_until_done(self, interval_s: float) -> None:
-        while True:
-            time.sleep(interval_s)
-            with self._lock:
-                runs = list(self._pool.runs)
-                if not runs:
-                    self._is_renewing = False
-                    return
-            try:
-                self._pool.renew_leases(runs)
-            except Exception as error:  # the next renewal may succeed
-                logger.warning("cannot renew the leases of %d steps: %s", len(runs), error)
-
 
 def _invoke_isolated(call: PoolCall) -> Result:
     from orchestrator.local.isolated_process import call_isolated  # few programs need it
 
     return call_isolated(call)
-
-
-def _waits_for(record: WorkflowRecord, job: DispatchJob) -> bool:
-    unit = record.steps.get(job.step_id) or record.items.get(job.step_id)
-    return unit is not None and unit.token == job.token

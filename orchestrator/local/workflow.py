@@ -44,7 +44,8 @@ from orchestrator.backend.ports import StepLogStore, Worker
 from orchestrator.backend.results import as_results, make_result
 from orchestrator.local.driver import DecideFunction, ExecutionDriver, due_timer_events
 from orchestrator.local.job_call import CallEnvironment
-from orchestrator.local.run_loop import FINAL, RunLoop
+from orchestrator.local.run_loop import RunLoop
+from orchestrator.local.run_progress import FINAL
 
 FIRST_PAUSE_S = 0.001
 
@@ -211,7 +212,7 @@ class Workflow:
         return [*results, *self._due(record), *lost]
 
     def _due(self, record: WorkflowRecord) -> list[StepEvent]:
-        return due_timer_events(record, self.backend.clock())
+        return due_timer_events(record, self.backend.clock)
 
     def advance(self) -> Decision:
         """Claim every step that can run, or end the workflow. The caller dispatches the jobs.

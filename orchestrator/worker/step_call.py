@@ -123,17 +123,17 @@ class StepCall(Call):
     def is_cancelled(self) -> bool:
         return self._lease.is_superseded or self._host.is_stopped()
 
-    def watch(self, heartbeat: Heartbeat | None) -> AbstractContextManager[Any]:
+    def watch(self, heartbeat: Heartbeat | None) -> AbstractContextManager[Any] | None:
         """The executor begins. Watch its heartbeats, if the step requires them."""
         self._host.on_executor(self._payload["job_id"], True)
         if self.heartbeat_s is None or heartbeat is None:
-            return super().watch(heartbeat)
+            return None
         return HeartbeatWatchdog(
             heartbeat, self.heartbeat_s, lambda: self._host.on_silence(self._payload, self._lease)
         )
 
-    def scrub_logs(self, redactor: ValueRedactor) -> AbstractContextManager[Any]:
-        return scrub_logs(redactor)
+    def scrub_logs(self, redactor: ValueRedactor) -> AbstractContextManager[Any] | None:
+        return scrub_logs(redactor) if redactor else None
 
     def await_result(self, returned: Any) -> Any:
         return self._host.await_result(returned)

@@ -27,6 +27,7 @@ from scripts.benchmarks.peers import peers
 from scripts.benchmarks.processes import STOCK
 from scripts.benchmarks.reports import WORKLOADS, report
 from scripts.benchmarks.results import Results
+from scripts.benchmarks.step_cost import step_cost
 from scripts.benchmarks.workflows import JOBS, cold, measure_rq, through_processes, two
 
 Measurement = Callable[[], list[Run]]
@@ -40,6 +41,7 @@ DEFAULT_SIZES = {
     "starts": 10_000,
     "memory": 1_000,
     "in_memory": 500,
+    "step_cost": 12,
     "growth": 10_000,
     "open": 100_000,
 }
@@ -50,6 +52,7 @@ OTHERS: dict[str, Callable[[int], list[Run]]] = {
     "starts": starts,
     "memory": lambda size: [memory(size)],
     "in_memory": in_memory,
+    "step_cost": step_cost,
     "growth": growth,
     "open": beside_open_executions,
 }

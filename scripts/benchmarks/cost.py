@@ -1,4 +1,5 @@
-"""What one event or one step costs in one process: processor time, Python calls, Redis commands, files.
+"""What one event or one step costs on Redis, in one process: processor time, Python calls, Redis commands,
+files. step_cost.py measures a step in memory.
 
     python -m scripts.benchmarks.cost    prints one JSON object; scripts/bench-pairs runs it in two checkouts
 
@@ -8,19 +9,16 @@ called, and the calls from one file to another.
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from orchestrator.local.threads import IDLE_S
-from scripts.benchmarks import coordinating, growth, in_memory, rig
+from scripts.benchmarks import coordinating, growth, rig
 from scripts.benchmarks.documents import DIAMOND
 from scripts.benchmarks.measuring import Run, count_process
 from scripts.benchmarks.processes import start_fleet
@@ -47,7 +45,7 @@ def measure() -> dict[str, dict[str, float]]:
             "commands": run.commands_each,
             "round_trips": run.round_trips_each,
         }
-    return costs | {"in_memory": _measure_in_memory(), "4 threads": _measure_in_memory(4)} | _trace_events()
+    return costs | _trace_events()
 
 
 @contextmanager
@@ -90,25 +88,6 @@ def _profile(record: Callable[[FrameType], object] = lambda frame: True) -> Iter
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-
-
-def _measure_in_memory(threads: int = 1) -> dict[str, float]:
-    start = in_memory._ours(threads)
-
-    def run_diamonds(count: int) -> None:
-        for n in range(count):
-            start(in_memory.DIAMOND, {"n": n}).run()
-
-    run_diamonds(20)
-    gc.collect()
-    gc.freeze()
-    began = time.process_time()
-    run_diamonds(SIZE)
-    spent_s = time.process_time() - began
-    time.sleep(2 * IDLE_S)  # idle threads end: only new ones are profiled
-    with _profile() as calls:
-        run_diamonds(20)
-    return {"us": 1e6 * spent_s / (4 * SIZE), "calls": len(calls) / 80}
 
 
 def _trace_events() -> dict[str, dict[str, float]]:

@@ -9,27 +9,13 @@ from importlib.util import find_spec
 from typing import Any
 
 from orchestrator import Backend, Workflow
-from scripts.benchmarks.documents import Document, chain, n_of
-from scripts.benchmarks.functions import inc
+from scripts.benchmarks.documents import Document, chain
 from scripts.benchmarks.measuring import Run, WrongResult
+from scripts.benchmarks.step_cost import DIAMOND, FUNCTIONS
 
 Start = Callable[[Document, dict[str, Any]], Any]
 """Creates a workflow from a document and its inputs, with run() that returns an outcome."""
 SMALL, LARGE = 100, 1_000
-FUNCTIONS: dict[str, Callable[[dict[str, Any]], dict[str, int]]] = {
-    **dict.fromkeys(("a", "b", "c", "inc"), inc),
-    "d": lambda inputs: {"n": inputs["b"] + inputs["c"]},
-}
-DIAMOND: Document = {
-    "steps": [
-        {"op": "a", "input": {"n": {"var": "input.n"}}},
-        {"op": "b", "depends_on": ["a"], "input": {"n": n_of("a")}},
-        {"op": "c", "depends_on": ["a"], "input": {"n": n_of("a")}},
-        {"op": "d", "depends_on": ["b", "c"], "input": {"b": n_of("b"), "c": n_of("c")}},
-    ],
-    "outputs": {"n": n_of("d")},
-}
-"""Written with the keys that both systems have."""
 
 
 def in_memory(diamonds: int) -> list[Run]:

@@ -13,6 +13,7 @@ import pytest
 
 from orchestrator import Backend, Complete, Failed, Workflow
 from orchestrator.backend import InMemoryStore, InProcessRunner, SqliteRunner, SqliteStore
+from orchestrator.local import job_pool
 from orchestrator.local.worker import InProcessWorker
 from worlds.documents import document, step
 from worlds.waiting import PATIENCE_S
@@ -64,6 +65,44 @@ def test_children_run_at_once() -> None:
     spec = document({"id": "left", "workflow": kid}, {"id": "right", "workflow": kid})
 
     assert isinstance(run(spec, {"meet": meet(2)}), Complete)
+
+
+@pytest.fixture
+def all_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every executor that has returned counts as short, however busy the machine is."""
+    monkeypatch.setattr(job_pool, "SHORT_S", PATIENCE_S)
+
+
+@pytest.mark.usefixtures("all_are_short")
+def test_steps_whose_executor_was_short_share_a_thread() -> None:
+    threads: list[str] = []
+    backend = Backend({"note": lambda inputs: threads.append(threading.current_thread().name)}, threads=4)
+    spec = document(*(step(name, fn="note") for name in "abcd"))
+    Workflow.from_dict(document(step("first", fn="note")), backend).run()
+    threads.clear()
+
+    done = Workflow.from_dict(spec, backend).run()
+
+    assert isinstance(done, Complete)
+    assert len(threads) == 4
+    assert len(set(threads)) == 1
+
+
+@pytest.mark.usefixtures("all_are_short")
+def test_a_step_whose_executor_was_short_does_not_hold_up_others_when_it_takes_long() -> None:
+    together = meet(3)
+    calls: list[Json] = []
+
+    def short_at_first(inputs: Json) -> Json:
+        calls.append(inputs)
+        return {} if len(calls) == 1 else together(inputs)
+
+    backend = Backend({"f": short_at_first}, threads=3)
+    Workflow.from_dict(document(step("first", fn="f")), backend).run()
+
+    done = Workflow.from_dict(document(*(step(name, fn="f") for name in "abc")), backend).run()
+
+    assert isinstance(done, Complete)
 
 
 class Count:

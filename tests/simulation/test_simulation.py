@@ -89,7 +89,10 @@ def test_the_same_seed_is_the_same_story_whatever_the_order_of_hashes(seed: int)
 def test_no_module_under_simulation_uses_the_real_clock() -> None:
     elsewhere = {"orchestrator.backend.ids", "orchestrator.redis_rq.pinned_connection"}
     elsewhere |= {"orchestrator.worker.heartbeat_watchdog", "orchestrator.backend.sqlite.database"}
-    elsewhere |= {f"orchestrator.local.{name}" for name in ("workflow", "run_loop", "job_run")}
+    elsewhere |= {
+        f"orchestrator.local.{name}" for name in ("workflow", "run_loop", "run_progress", "job_run")
+    }
+    elsewhere |= {f"orchestrator.local.{name}" for name in ("job_pool", "lease_renewal")}
     elsewhere.add("orchestrator.redis_rq.runner")  # only in programs that call Workflow.run()
     elsewhere |= {f"orchestrator.testing.contracts.{name}" for name in ("runner", "shared_values")}
     asked = "import sys, time, simulation.simulation\nprint(*(name for name, module in sys.modules.items()"

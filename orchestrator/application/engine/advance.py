@@ -55,11 +55,15 @@ def advance_draft(draft: Draft, limit: int | None) -> Decision:
 def _evaluate_agenda(draft: Draft) -> bool:
     """Evaluate the start conditions of every step on the agenda; False when there was none."""
     has_evaluated = False
-    while draft.is_open and not draft.is_turn_over and (step_id := draft.next_to_evaluate()) is not None:
+    while draft.is_open and not (draft.has_turn and draft.is_turn_over):
+        step_id = draft.next_to_evaluate()
+        if step_id is None:
+            break
         has_evaluated = True
         if evaluate_start_conditions(draft, step_id):
             draft.add_candidate(step_id)
-        skip_dead_ends(draft)
+        if draft.dead_ends:
+            skip_dead_ends(draft)
     return has_evaluated
 
 
@@ -73,7 +77,7 @@ def _dispatch_candidates(draft: Draft, limit: int | None) -> bool:
     """
     ready: list[tuple[str, StepRecord, Any]] = []
     while (capacity := _capacity(draft, limit)) is None or len(ready) < capacity:
-        if draft.is_turn_over and (ready or not draft.changes.is_empty):
+        if draft.has_turn and draft.is_turn_over and (ready or not draft.changes.is_empty):
             break
         step_id = draft.next_candidate()
         if step_id is None:
@@ -86,7 +90,8 @@ def _dispatch_candidates(draft: Draft, limit: int | None) -> bool:
         )
         if is_passed and is_eligible(draft, step_id):
             _prepare(draft, step_id, ready)
-        skip_dead_ends(draft)
+        if draft.dead_ends:
+            skip_dead_ends(draft)
         if not draft.is_open:
             return False
     for step_id, step, resolved in ready:
@@ -102,11 +107,12 @@ def _dispatch_candidates(draft: Draft, limit: int | None) -> bool:
             start_child(draft, step_id, resolved)
         else:
             dispatch(draft, step_id, resolved)
-    draft.changes.has_more_ready = _has_more_ready(draft, limit)
-    capacity = _capacity(draft, limit)
-    if draft.is_turn_over:
-        return False
-    return draft.has_agenda or (draft.has_candidates and (capacity is None or capacity > 0))
+    is_over = draft.has_turn and draft.is_turn_over
+    is_limited = is_over or limit is not None
+    draft.changes.has_more_ready = is_limited and _has_more_ready(draft, limit, is_over)
+    if is_over or draft.has_agenda:
+        return not is_over
+    return draft.has_candidates and ((capacity := _capacity(draft, limit)) is None or capacity > 0)
 
 
 def _prepare(draft: Draft, step_id: str, ready: list[tuple[str, StepRecord, Any]]) -> None:
@@ -139,10 +145,10 @@ def _capacity(draft: Draft, limit: int | None) -> int | None:
     return by_workflow if by_commit is None else min(by_commit, by_workflow)
 
 
-def _has_more_ready(draft: Draft, limit: int | None) -> bool:
+def _has_more_ready(draft: Draft, limit: int | None, is_turn_over: bool) -> bool:
     """Whether another advance could go on at once, because only the size of this commit or the work of this
     turn prevented it."""
-    if draft.is_turn_over:
+    if is_turn_over:
         capacity = _capacity(draft, None)
         draft.changes.continue_at = draft.first_left(with_candidates=capacity is None or capacity > 0)
         if draft.changes.continue_at:

@@ -26,8 +26,8 @@ MAX_CONCURRENCY_KEY_LENGTH = 256
 
 def acquire_slot(draft: Draft, step_id: str) -> bool:
     """Whether a step may be dispatched under its concurrency key; if not, it waits for a slot."""
-    spec, step = draft.specs[step_id].concurrency, draft.step(step_id)
-    if spec is None or step.slot is not None:
+    spec = draft.specs[step_id].concurrency
+    if spec is None or draft.step(step_id).slot is not None:
         return True
     draft.amend(step_id, slot=_make_slot(draft, spec, step_id))
     return False

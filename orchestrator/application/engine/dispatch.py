@@ -8,7 +8,7 @@ from typing import Any
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import Parent, StartEvent
-from orchestrator.application.records.status import StepStatus
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.values.unit_id import WEBHOOK_UNIT, step_of
 
@@ -27,7 +27,7 @@ def dispatch(draft: Draft, unit: str, inputs: dict[str, Any]) -> None:
             inputs=inputs,
             run_id=record.run_id,
             attempt=record.attempt,
-            round=_round(draft, unit, record),
+            round=record.round if unit in draft.specs else _round_of_part(draft, unit, record),
             iteration=record.iteration if spec.loop is not None else None,
             token=token,
             dispatched_at=draft.moment.iso,
@@ -75,11 +75,9 @@ def child_execution_id(execution_id: str, step_id: str, run_id: int) -> str:
     return hashlib.sha256(name.encode()).hexdigest()
 
 
-def _round(draft: Draft, unit: str, record: StepRecord) -> int:
-    """The round of a unit. Items and compensations belong to the round of their step."""
-    if unit in draft.specs or unit == WEBHOOK_UNIT:
-        return record.round
-    return draft.step(step_of(unit)).round
+def _round_of_part(draft: Draft, unit: str, record: StepRecord) -> int:
+    """The round of a unit that is not a step. Items and compensations belong to the round of their step."""
+    return record.round if unit == WEBHOOK_UNIT else draft.step(step_of(unit)).round
 
 
 def _claim(draft: Draft, unit: str, record: StepRecord, **changes: Any) -> str:
@@ -97,5 +95,6 @@ def _claim(draft: Draft, unit: str, record: StepRecord, **changes: Any) -> str:
         draft.amend(unit, **changes)  # not in the history: see declines.py
     else:
         draft.move(unit, StepStatus.IN_PROGRESS, **changes)
-    draft.begin_workflow()
+    if draft.status is WorkflowStatus.PENDING:
+        draft.begin_workflow()
     return token

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from orchestrator.application.engine.context import Context
@@ -33,17 +34,19 @@ from orchestrator.application.redaction.by_key import redact_by_key
 from orchestrator.application.spec.model import StepSpec
 from orchestrator.application.values.unit_id import UnitId, split_unit
 
+_timer_times = attrgetter("deadline_ms", "not_before_ms", "wake_at_ms")
+_NO_TIMES = (None, None, None)
 _CLOSED = FINAL_WORKFLOW_STATUSES | {WorkflowStatus.COMPENSATING}
 
 
 class Draft(StateDraft):
     """`evaluated` holds the steps whose start conditions this decision has evaluated, and whether they may be
     dispatched. `dispatch_count` counts the dispatches of this decision, of jobs and of children. `turn` is
-    what its expressions spend from; without one, the decision is not divided."""
+    what its expressions spend from; without one, the decision is not divided, and `has_turn` is false."""
 
     def __init__(self, record: WorkflowRecord, moment: Moment, turn: Turn | None = None) -> None:
         super().__init__(record, moment)
-        self.turn = turn if turn is not None else Turn()
+        self.turn, self.has_turn = turn if turn is not None else Turn(), turn is not None
         self._work_of: dict[str, int] = {}
         self._working_on, self._work_before = "", self.turn.spent
         self.specs, self._record_steps, self._steps = record.loaded.steps, record.steps, self.changes.steps
@@ -124,20 +127,17 @@ class Draft(StateDraft):
 
         The expressions that are evaluated next belong to this unit: all that it evaluates in a decision has
         one limit."""
-        self._begin_work(unit or "")
-        return Context(self, unit, fresh, **roots)
-
-    def _begin_work(self, unit: str) -> None:
-        turn = self.turn
-        if unit != self._working_on:
+        turn, working_on = self.turn, unit or ""
+        if working_on != self._working_on:
             self._work_of[self._working_on] = turn.spent - self._work_before
-            self._working_on, self._work_before = unit, turn.spent - self._work_of.get(unit, 0)
+            self._working_on, self._work_before = working_on, turn.spent - self._work_of.get(working_on, 0)
         turn.begin(turn.spent - self._work_before)
+        return Context(self, unit, fresh, **roots)
 
     @property
     def is_turn_over(self) -> bool:
         """Whether the work of this turn is spent. Then the decision stops before the next event or step."""
-        return self.turn.is_over(len(self.changes.history))
+        return self.has_turn and self.turn.is_over(len(self.changes.history))
 
     @property
     def may_stop(self) -> bool:
@@ -302,7 +302,7 @@ class Draft(StateDraft):
                 self._update_due_items(unit, after.is_due)
         if before.token is not after.token:
             self._readiness.in_flight += (after.token is not None) - (before.token is not None)
-        if before.has_timer or after.has_timer:
+        if _timer_times(before) != _NO_TIMES or _timer_times(after) != _NO_TIMES:
             self._readiness.timed[unit] = after.has_timer
             self._update_timers(unit, before, after)
 

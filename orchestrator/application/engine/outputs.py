@@ -39,7 +39,7 @@ def check_output(draft: Draft, unit: str, value: Any) -> tuple[Output, Error]:
     problem = None
     if value is not None and not isinstance(value, dict):
         problem = f"an output must be an object or nothing, not {describe_type(value)}"
-    elif is_merged(spec) and spec.map is None:
+    elif draft.record.spec.kv_scopes is not None and is_merged(spec) and spec.map is None:
         problem = missing_group_problem(draft, value)
     return (value, None) if problem is None else make_error_result(make_failure("bad_output", problem))
 

@@ -19,7 +19,7 @@ class PositionQueue(PositionChanges):
     __slots__ = ("_heap", "_next", "_positions", "has_left")
 
     def __init__(self, positions: list[int]) -> None:
-        super().__init__()
+        self.taken, self.added = set(), set()  # every decision makes two queues: no call of the base class
         self._positions, self._next, self.has_left = positions, 0, False
         self._heap: list[int] = []
 

@@ -196,10 +196,11 @@ def _act(draft: Draft, step_id: str, branch: BranchResult, error: Error) -> Step
 
 
 def _complete(draft: Draft, step_id: str, **changes: Any) -> StepResult:
-    try:
-        apply_kv_add(draft, step_id, draft.step(step_id).output)
-    except ExpressionError as error:
-        return _fail(draft, step_id, make_failure("expression", str(error)))
+    if draft.specs[step_id].kv_add:
+        try:
+            apply_kv_add(draft, step_id, draft.step(step_id).output)
+        except ExpressionError as error:
+            return _fail(draft, step_id, make_failure("expression", str(error)))
     draft.move(step_id, StepStatus.COMPLETE, ended_at=draft.moment.iso, **changes)
     return None
 

@@ -55,13 +55,8 @@ def merge_output(draft: Draft, step_id: str, output: Mapping[str, Any]) -> Mappi
 
 def apply_kv_add(draft: Draft, step_id: str, output: Mapping[str, Any] | None) -> None:
     """Apply the `kv_add` of a step: all of it, or nothing and an ExpressionError."""
-    spec = draft.specs[step_id]
-    if not spec.kv_add:
-        return
-    context = draft.context(step_id, output)
-    sums = [
-        (key, *_add(draft, key, evaluate(rule, context, draft.turn))) for key, rule in spec.kv_add.items()
-    ]
+    context, rules = draft.context(step_id, output), draft.specs[step_id].kv_add
+    sums = [(key, *_add(draft, key, evaluate(rule, context, draft.turn))) for key, rule in rules.items()]
     state = {}
     for key, amount, total in sums:
         scope, name = _target(key)

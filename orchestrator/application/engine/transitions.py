@@ -158,8 +158,10 @@ def fail_workflow(record: WorkflowRecord, error: dict[str, Any], moment: Moment)
 def _continue_agenda(draft: Draft, events: Sequence[StepEvent]) -> None:
     """Begin where a decision has stopped, if these events only continue it. Any other event may concern the
     steps before, whose evaluation changed nothing then."""
+    if not events or not isinstance(events[0], ContinueEvent):
+        return
     places = [event.step_id if isinstance(event, ContinueEvent) else "" for event in events]
-    if places and all(place in draft.graph.index for place in places):
+    if all(place in draft.graph.index for place in places):
         draft.begin_agenda_at(min(places, key=draft.graph.index.__getitem__))
 
 
@@ -169,7 +171,8 @@ def _continue_agenda(draft: Draft, events: Sequence[StepEvent]) -> None:
 def _apply(draft: Draft, event: StepEvent) -> StepResult:
     """Apply one event, and skip the steps that can no longer run because of it."""
     result = _apply_event(draft, event)
-    skip_dead_ends(draft)
+    if draft.dead_ends:
+        skip_dead_ends(draft)
     return result
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from math import inf
 
-from orchestrator.application.expressions.meter import Meter
+from orchestrator.application.expressions.meter import MAX_WORK, Meter
 
 MAX_TURN_WORK = 40_000
 """A turn ends when it has spent this. Its last step may spend MAX_WORK beyond it."""
@@ -28,8 +28,8 @@ class Turn(Meter):
     __slots__ = ("_end",)
 
     def __init__(self, max_work: float = inf) -> None:
-        super().__init__()
-        self._end = max_work
+        self._max_work = self.limit = MAX_WORK  # every decision makes a turn: no call of the base class
+        self.spent, self._end = 0, max_work
 
     def is_over(self, transitions: int = 0) -> bool:
         """Whether the work is spent; `transitions` are those that are not counted yet."""

@@ -27,7 +27,8 @@ def measure(
     """
     size, paid, level = 0, 0, [value]
     for _ in range(max_depth):
-        meter.spend(len(level) // NODES_PER_UNIT)
+        if len(level) >= NODES_PER_UNIT:
+            meter.spend(len(level) // NODES_PER_UNIT)
         below: list[Any] = []
         for item in level:
             kind = type(item)
@@ -47,8 +48,9 @@ def measure(
                 size += 2 + (item.bit_length() >> 2) if kind is int else 4
         if size > max_bytes:
             return size
-        meter.spend(size // BYTES_PER_UNIT - paid)
-        paid = size // BYTES_PER_UNIT
+        if size >= BYTES_PER_UNIT:
+            meter.spend(size // BYTES_PER_UNIT - paid)
+            paid = size // BYTES_PER_UNIT
         if not below:
             return size
         level = below

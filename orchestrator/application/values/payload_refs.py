@@ -40,6 +40,7 @@ PAYLOAD_KEY = "$payload"
 REFERENCE_KEYS = frozenset({PAYLOAD_KEY, "bytes"})
 _ID = re.compile("[0-9a-f]{64}")
 _MAX_COMPRESSED_RATIO = 0.9
+_NESTED = (dict, list)
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 _measure = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -75,8 +76,13 @@ def is_payload_id(value: Any) -> bool:
 
 
 def has_references(value: Any) -> bool:
-    """Whether a value is a reference or contains one at any depth."""
-    return any(True for _ in _references(value, ()))
+    """Whether a value is a reference or contains one at any depth. A loop, because every job is checked."""
+    if is_payload_reference(value):
+        return True
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        if isinstance(item, _NESTED) and has_references(item):
+            return True
+    return False
 
 
 def opaque_reference_error(reference: Mapping[str, Any], what: str) -> ExpressionError:
