@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import Any
 
+from orchestrator.application.records.delta import build_delta
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.backend.backend import Backend
@@ -27,6 +28,7 @@ __all__ = [
     "StepRecord",
     "Store",
     "WorkflowRecord",
+    "build_delta",
     "check_version",
     "next_version",
     "random_nonce",

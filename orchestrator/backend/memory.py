@@ -116,7 +116,8 @@ class InMemoryStore:
         version = next_version(record.version, self._nonce())
         if commit.has_delta:
             commit.delta = build_delta(record, changes, version, dumps, creates=commit.creates)
-        commit.set_version(version)
+            commit.delta.note_in(record)
+        record.version = version
         stored.fields.update(changes.fields, version=version, delta=record.delta)
         stored.steps.update(changes.steps)
         if changes.items:

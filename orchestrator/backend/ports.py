@@ -62,12 +62,6 @@ class Commit:
     has_delta: bool = False
     delta: Delta | None = None
 
-    def set_version(self, version: str) -> None:
-        """Note in the record that this commit is written and has led to this version."""
-        self.record.version = version
-        if self.delta is not None:
-            self.delta.note_in(self.record)
-
 
 class Committed(Enum):
     """The result of a commit."""

@@ -338,7 +338,9 @@ class RedisStore:
         results = [_STATUS[status] for statuses, _ in replies for status in statuses]
         for commit, version, result in zip(commits, versions, results, strict=True):
             if result is Committed.YES and changes_record(commit):
-                commit.set_version(version)
+                commit.record.version = version
+                if commit.delta is not None:
+                    commit.delta.note_in(commit.record)
         if errors := [error for _, texts in replies for error in texts]:
             _report_errors(commits, results, errors)
         return results

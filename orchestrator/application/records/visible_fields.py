@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.record_view import USER_FIELDS, USER_PARTS, hide_token_secret
+from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.redaction.by_key import (
     REDACTED,
@@ -120,7 +121,7 @@ class VisibleFields:
         return _limit(self.encode(hide_token_secret(value) if name == "parent" else value))
 
     def _show_unit(self, name: str, unit: StepRecord, text: str | None) -> str | None:
-        if unit == _UNTOUCHED:
+        if unit.status is StepStatus.READY and unit == _UNTOUCHED:
             return None
         text = self.encode(unit.as_dict()) if text is None else text
         if unit.token is not None and has_secret(unit.token):
@@ -148,7 +149,7 @@ class VisibleFields:
 
 def write_object(fields_: Iterable[tuple[str, str]]) -> str:
     """A JSON object of names and JSON texts."""
-    return f"{{{','.join(f'{encode_basestring(name)}:{text}' for name, text in fields_)}}}"
+    return f"{{{','.join([f'{encode_basestring(name)}:{text}' for name, text in fields_])}}}"
 
 
 def _limit(text: str) -> str:

@@ -165,7 +165,9 @@ class SqliteStore:
             results = [self._commit(db, commit, v) for commit, v in zip(commits, versions, strict=True)]
         for commit, version, result in zip(commits, versions, results, strict=True):
             if result is Committed.YES and (commit.creates or not commit.changes.is_empty):
-                commit.set_version(version)
+                commit.record.version = version
+                if commit.delta is not None:
+                    commit.delta.note_in(commit.record)
         return results
 
     def _commit(self, db: sqlite3.Connection, commit: Commit, version: str) -> Committed:
