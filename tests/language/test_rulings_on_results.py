@@ -168,7 +168,7 @@ def test_ruling_17_a_template_in_a_flow_document_is_refused_with_a_hint(stage: S
     assert "orchestrator convert" in problem["hint"]
 
 
-def test_a_template_of_paths_alone_is_a_reference_in_a_flow_document_too(stage: Stage) -> None:
+def test_ruling_17_a_template_of_paths_alone_is_a_reference_in_a_flow_document_too(stage: Stage) -> None:
     inputs = {"x": "{{ flows.a.x }}", "text": "n={{ input.n or 0 }}"}
     steps = [{"name": "a", "fn": "a"}, {"name": "b", "fn": "b", "when": "{{ flows.a.go }}", "input": inputs}]
     stage.start({"flow": steps, "outputs": {"x": "{{ flows.b.y }}"}})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orchestrator.application.records.changes import Changes, apply_item_changes, drop_state_keys
 from orchestrator.application.records.events import Parent
@@ -18,9 +18,6 @@ from orchestrator.application.records.step_record import Slot, StepRecord
 from orchestrator.application.records.timers import Timer, timers_for_step
 from orchestrator.application.spec.graph import Graph
 from orchestrator.application.spec.model import LoadedSpec, WorkflowSpec
-
-if TYPE_CHECKING:
-    from orchestrator.application.records.visible_fields import VisibleFields
 
 RECORD_SCHEMA_VERSION = 1
 SHORT_REFERENCES = "short_references"
@@ -46,7 +43,7 @@ class WorkflowRecord:
     shared     the values of the shared scopes when the record was checked out; not part of the record
     size       how many bytes were loaded or written for it; not part of the record. A value that was
                written twice counts twice until the record is loaded again
-    visible    how its fields are shown, as of its last delta; not part of the record
+    visible    how its fields are shown, as of its last delta (VisibleFields); not part of the record
     """
 
     loaded: LoadedSpec
@@ -84,7 +81,7 @@ class WorkflowRecord:
     readiness: Readiness = field(init=False)
     shared: dict[str, dict[str, Any]] = field(init=False, default_factory=dict)
     size: int = field(init=False, default=0, repr=False, compare=False)
-    visible: VisibleFields | None = field(init=False, default=None, repr=False, compare=False)
+    visible: Any = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.spec, self.graph = self.loaded.spec, self.loaded.graph

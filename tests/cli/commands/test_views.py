@@ -248,7 +248,8 @@ def test_show_prints_outputs_and_json_whole(world: RedisWorld) -> None:
     assert json.loads(outputs.output) == {"check": {"sku": large}, "ship": {}}
     assert json.loads(of_one.output) == {"sku": large}
     assert json.loads(told.output)["steps"]["check"]["output"] == {"sku": large}
-    whole = {"step": "check", **json.loads(told.output)["steps"]["check"], "lines": []}
+    check = json.loads(told.output)["steps"]["check"]
+    whole = {"step": "check", **check, "attempts": None, "lines": []}
     assert json.loads(step.output) == whole
     assert "... (100,011 bytes in all; --json shows them)" in text.output
     assert len(text.output) < 4_000

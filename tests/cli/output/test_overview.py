@@ -12,6 +12,7 @@ import pytest
 from orchestrator.application.explain.status_view import StatusView
 from orchestrator.application.records.events import Parent, iso
 from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.replay import HOW_TO_KEEP
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import ItemCounts, Slot, StepRecord
 from orchestrator.cli.output import formatting, history_lines, live, overview, values
@@ -22,6 +23,7 @@ from worlds.records import NOW, NOW_MS, record, spec
 
 S = StepStatus
 AFTER_MS = NOW_MS + 12_000
+NO_ATTEMPTS = f"the history has no inputs and outputs of attempts; {HOW_TO_KEEP}"
 
 
 def drawn(made: WorkflowRecord, now_ms: int = AFTER_MS) -> list[str]:
@@ -300,6 +302,7 @@ def test_the_details_of_a_failed_step() -> None:
         "traceback:",
         '    File "mine.py", line 5, in a',
         '      raise ValueError("one\\ntwo")',
+        NO_ATTEMPTS,
     ]
 
 
@@ -357,7 +360,7 @@ def test_the_details_of_a_map_have_its_items_in_order() -> None:
     assert items[-1] == "  a#11  retry        retry in 1.0 s"
     one = format_details(StatusView(made), "a#10", AFTER_MS, None)
     assert one[0] == "step a#10 of e1: complete"
-    assert one[-2:] == ["item:", "  10"]
+    assert one[-3:] == ["item:", "  10", NO_ATTEMPTS]
 
 
 def test_the_details_of_a_large_map_are_limited() -> None:
