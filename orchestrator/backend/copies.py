@@ -87,4 +87,6 @@ def isolate_decision(decision: _D) -> _D:
         return replace(decision, jobs=[isolate_job(job) for job in decision.jobs])
     if decision is None:
         return decision
-    return replace(decision, **{f.name: copy_json(getattr(decision, f.name)) for f in fields(decision)})  # type: ignore[type-var, arg-type]
+    kind: Any = type(decision)
+    copy: _D = kind(*[copy_json(getattr(decision, name)) for name in kind.__slots__])
+    return copy

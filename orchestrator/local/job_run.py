@@ -28,15 +28,16 @@ class ProcessDied(Exception):
 class JobRun:
     """One job that runs in this process. Times are those of the monotonic clock.
 
-    `is_over`: its result is no longer needed. `holds_slot`: it counts as one of the threads; a coroutine does
-    not. `noted_at`: when its start is noted in its record. `heartbeat` is set while an executor runs that
-    must send heartbeats, and `stop` while something runs that can be stopped. `lost_reason` is set when its
-    process has died.
+    `is_over`: its result is no longer needed. `wakes_caller`: its thread wakes the calling thread at the end.
+    `holds_slot`: it counts as one of the threads; a coroutine does not. `noted_at`: when its start is noted
+    in its record. `heartbeat` is set while an executor runs that must send heartbeats, and `stop` while
+    something runs that can be stopped. `lost_reason` is set when its process has died.
     """
 
     holds_slot = True
     is_noted = False
     is_over = False
+    wakes_caller = False
     heartbeat: Heartbeat | None = None
     thread = ""
     lost_reason: str | None = None

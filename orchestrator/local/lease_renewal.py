@@ -15,14 +15,14 @@ logger = logging.getLogger(__name__)
 
 
 class LeaseRenewal:
-    def __init__(self, pool: JobPool, leased: LeasedRunner | None, lock: threading.Lock) -> None:
+    def __init__(self, pool: JobPool, leased: LeasedRunner, lock: threading.Lock) -> None:
         """`lock` is that of the run loop."""
         self._pool, self._leased, self._lock = pool, leased, lock
         self._is_running = False
 
     def start(self) -> None:
         """Renew the leases of the runs, in a thread, until there are none. Under the lock."""
-        if self._leased is not None and not self._is_running:
+        if not self._is_running:
             self._is_running = True
             run_in_thread(partial(self._renew_until_done, self._leased.lease_s / 4))
 

@@ -62,7 +62,8 @@ class RunLoop:
         self._context = copy_context()
         self._lock, self._wake = threading.Lock(), threading.Lock()
         self._wake.acquire()
-        self._renewal = LeaseRenewal(self._pool, self._leased, self._lock)
+        self._is_woken = False
+        self._renewal = None if self._leased is None else LeaseRenewal(self._pool, self._leased, self._lock)
         self._error: BaseException | None = None
         self._is_closed = False
         self._pass_at = self._lost_at = _NEVER
@@ -74,7 +75,8 @@ class RunLoop:
             with self._lock:
                 self._driver.take_over()
                 self._progress.advance(self._driver.find_lost_and_due)
-                self._lost_at = self._next_lost_check()
+                if self._leased is not None:
+                    self._lost_at = self._next_lost_check()
                 if not self._is_serial:
                     self._progress.deliver_events()
                 runs: list[JobRun] | None = None
@@ -97,19 +99,25 @@ class RunLoop:
     def _start_and_wait(self, runs: Iterable[JobRun]) -> None:
         """Start threads, and wait until something is due. Nothing comes between, because a new thread needs
         the lock of the interpreter."""
+        pause_s, is_running = max(self._pass_at - time.monotonic(), 0.0), bool(self._pool.runs)
         for run in runs:
             self._start(run)
-        pause_s = self._pass_at - time.monotonic()
-        if self._pool.runs:
-            self._wake.acquire(timeout=max(pause_s, 0.0))
-        elif not self._wake.acquire(blocking=False) and pause_s > 0:
+        if self._wake.acquire(timeout=pause_s) if is_running else self._wake.acquire(blocking=False):
+            self._is_woken = False  # what was reported until now is applied in the next pass
+        elif not is_running and pause_s:
             time.sleep(pause_s)  # nothing runs here that could end
             self._progress.poll_at = 0.0
 
     def _wake_up(self) -> None:
         """Wake the calling thread. Under the lock, so that only one thread does it."""
-        if self._wake.locked():
+        if not self._is_woken:
+            self._is_woken = True
             self._wake.release()
+
+    def _wake_up_later(self, run: JobRun) -> None:
+        """Have the thread of a run that has ended wake the calling thread, when it has nothing else to do."""
+        if not self._is_woken:
+            self._is_woken = run.wakes_caller = True
 
     # ---- in the calling thread
 
@@ -223,18 +231,19 @@ class RunLoop:
     def _take(self) -> list[JobRun]:
         """Take every job that can run now. The caller starts them."""
         runs = self._pool.take(self._checks.is_wanted)
-        if runs and self._leased is not None:
+        if runs and self._renewal is not None:
             self._renewal.start()
         return runs
 
     def _start(self, run: JobRun) -> None:
         context = self._context.copy()
-        run.thread = run_in_thread(lambda: context.run(self._work, run))
+        run_in_thread(lambda: context.run(self._work, run))
 
-    def _work(self, run: JobRun | None) -> None:
-        """In a pool thread: run a job and apply its result, then run the next one."""
+    def _work(self, run: JobRun) -> threading.Lock | None:
+        """In a pool thread: run a job and apply its result, then run the next one. Returns the lock for which
+        the calling thread waits, if it must be woken."""
         thread = threading.current_thread().name
-        while run is not None:
+        while True:
             run.thread = thread
             try:
                 call = PoolCall(self._environment, run, self._on_coroutine)
@@ -243,11 +252,14 @@ class RunLoop:
                 result = self._environment.make_result(run.job, run.started_ms, outcome)
             except ProcessDied as error:
                 self._on_death(run, f"the process of its executor ended ({error})")
-                return
+                return None
             except BaseException as error:  # not a result: it ends run()
                 self._fail(run, error)
-                return
-            run = self._finish(run, result)
+                return None
+            following = self._finish(run, result)
+            if following is None:
+                return self._wake if run.wakes_caller else None
+            run = following
 
     def _finish(self, run: JobRun, result: ResultEvent) -> JobRun | None:
         """Submit a result and apply it; returns the next run for this thread."""
@@ -258,15 +270,16 @@ class RunLoop:
                 self._pool.finish(run, result)
                 if self._is_closed or self._error is not None:
                     return None
-                return self._go_on(run.job.workflow_execution_id)
+                return self._go_on(run)
             except BaseException as error:
                 self._error = error
                 self._wake_up()
                 return None
 
-    def _go_on(self, weid: str) -> JobRun | None:
+    def _go_on(self, run: JobRun) -> JobRun | None:
         """Apply a result and start what can run; returns a run for this thread. Jobs that are pending come
         first, for a short time: results that are applied together cost one commit."""
+        weid = run.job.workflow_execution_id
         self._progress.finished[weid] = None
         runs: list[JobRun] = []
         if self._pool.may_have_jobs and (
@@ -285,7 +298,7 @@ class RunLoop:
                 or not self._pool.runs
                 or self._next_timer_at({self._weid, weid}) < self._pass_at
             ):
-                self._wake_up()
+                self._wake_up_later(run)
             return None
         own = runs[0]
         for one in runs[1:]:

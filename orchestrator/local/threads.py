@@ -1,6 +1,9 @@
 """Daemon threads of this process that are used again: an idle one waits a while for the next function.
 
 A thread whose function hangs is never idle again; the next function gets another thread.
+
+A function may return a lock, which its thread releases before it waits for the next function. A thread that
+waits for this lock finds the interpreter free: if it were woken before, it would have to wait once more.
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ _idle: list[_Thread] = []
 _numbers = count(1)
 
 
-def run_in_thread(function: Callable[[], object]) -> str:
-    """Call a function in an idle thread, or in a new one; returns the name of the thread. The function must
-    not raise."""
+Function = Callable[[], "threading.Lock | None"]
+
+
+def run_in_thread(function: Function) -> None:
+    """Call a function in an idle thread, or in a new one. The function must not raise."""
     with _lock:
         thread = _idle.pop() if _idle else None
     if thread is None:
@@ -28,26 +33,28 @@ def run_in_thread(function: Callable[[], object]) -> str:
         thread.start()
     else:
         thread.assign(function)
-    return thread.name
 
 
 class _Thread(threading.Thread):
-    def __init__(self, function: Callable[[], object]) -> None:
+    def __init__(self, function: Function) -> None:
         super().__init__(name=f"orchestrator-{next(_numbers)}", daemon=True)
-        self._function: Callable[[], object] | None = function
+        self._function: Function | None = function
         self._assigned = threading.Lock()
         self._assigned.acquire()
 
-    def assign(self, function: Callable[[], object]) -> None:
+    def assign(self, function: Function) -> None:
         self._function = function
         self._assigned.release()
 
     def run(self) -> None:
         while self._function is not None:
-            self._function()
+            awaited = self._function()
             self._function = None  # so that an idle thread keeps nothing alive
             with _lock:
                 _idle.append(self)
+            if awaited is not None:
+                awaited.release()
+                awaited = None
             if not self._assigned.acquire(timeout=IDLE_S):
                 self._end()
 

@@ -1,10 +1,12 @@
 """What a step of `Workflow.run()` costs in memory: processor time and Python calls, with 1 and 4 threads.
 
-    python -m scripts.benchmarks.step_cost            prints one JSON object
-    python -m scripts.benchmarks.step_cost --calls    the same, only the calls
+    python -m scripts.benchmarks.step_cost --calls    prints the calls of a step in each case, as JSON
+    python -m scripts.benchmarks.step_cost --serve    measures the case that each line of the input names, and
+                                                      prints the microseconds of a step
 
-scripts/bench-pairs runs it with the package of an older checkout too. So it uses only what every release has:
-a Backend that does not know `threads` gets none.
+scripts/bench-pairs runs two of these processes in turn, one with the package of an older checkout. The speed
+of a machine changes within a second, so that only short measurements that follow each other are comparable.
+It uses only what every release has: a Backend that does not know `threads` gets none.
 """
 
 from __future__ import annotations
@@ -44,25 +46,16 @@ CASES: dict[str, tuple[Document, dict[str, Any], int, int]] = {
     "diamond": (DIAMOND, {"n": 0}, 4, 4),
 }
 """A document, its inputs, the result, and the number of its steps."""
-THREADS = (1, 4)
-STEPS, ROUNDS = 400, 12
-COUNTED_STEPS = 200
-
-
-def measure() -> dict[str, dict[str, float]]:
-    """The processor time of a step, and its calls. These are counted in another process, because a profiler
-    would distort the time."""
-    calls = _count_calls_elsewhere()
-    return {
-        name: {"us": 1e6 * min(_time(case, threads) for _ in range(ROUNDS)), "calls": calls[name]}
-        for name, case, threads in _cases()
-    }
+NAMED = {f"{case}, {n} thread{'s' * (n > 1)}": (case, n) for n in (1, 4) for case in CASES}
+STEPS = 100
+COUNTED_STEPS = 500
 
 
 def step_cost(rounds: int) -> list[Run]:
-    """The same as one run for each case, for scripts/bench; `rounds` replaces ROUNDS."""
+    """One run for each case: the smallest processor time of all rounds, and the calls. They are counted in
+    another process, because a profiler would distort the time."""
     runs, calls = [], _count_calls_elsewhere()
-    for name, case, threads in _cases():
+    for name, (case, threads) in NAMED.items():
         seconds = min(_time(case, threads) for _ in range(rounds))
         run = Run(f"a step in memory: {case}", threads, "threads", 1, seconds, cpu_s={"process": seconds})
         run.facts = {"processor_us": 1e6 * seconds, "python_calls": calls[name]}
@@ -74,10 +67,6 @@ def _count_calls_elsewhere() -> dict[str, float]:
     command = [sys.executable, "-m", "scripts.benchmarks.step_cost", "--calls"]
     calls: dict[str, float] = json.loads(subprocess.check_output(command, text=True))
     return calls
-
-
-def _cases() -> list[tuple[str, str, int]]:
-    return [(f"{case}, {n} thread{'s' * (n > 1)}", case, n) for n in THREADS for case in CASES]
 
 
 def _time(case: str, threads: int) -> float:
@@ -108,18 +97,16 @@ def _create(case: str, threads: int, steps: int) -> tuple[list[Workflow], int]:
 
 
 def count_calls() -> dict[str, float]:
-    """The Python calls of a step in all threads, by case. Every thread has the profiler from its start on."""
+    """The Python calls of a step in all threads, by case. Every thread has the profiler from its start on.
+
+    The smallest of several runs, because a run on a busy machine also checks that its steps do not hang."""
     counter = _CallCounter()
     threading.setprofile(counter)
     sys.setprofile(counter)
     found = {}
-    for name, case, threads in _cases():
+    for name, (case, threads) in NAMED.items():
         workflows, _ = _create(case, threads, COUNTED_STEPS)
-        counter.calls, counter.is_on = 0, True
-        for workflow in workflows:
-            workflow.run()
-        counter.is_on = False
-        found[name] = counter.calls / COUNTED_STEPS
+        found[name] = min(map(counter.count, workflows)) * len(workflows) / COUNTED_STEPS
     sys.setprofile(None)
     threading.setprofile(None)
     return found
@@ -130,10 +117,28 @@ class _CallCounter:
 
     calls, is_on = 0, False
 
+    def count(self, workflow: Workflow) -> int:
+        self.calls, self.is_on = 0, True
+        workflow.run()
+        self.is_on = False
+        return self.calls
+
     def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
         if event == "call" and self.is_on:
             self.calls += 1
 
 
+def serve() -> None:
+    """Measure one case after the other, as the input names them."""
+    for line in sys.stdin:
+        print(1e6 * _time(*NAMED[line.strip()]), flush=True)
+
+
 if __name__ == "__main__":
-    print(json.dumps(count_calls() if "--calls" in sys.argv else measure()))
+    match sys.argv[1:]:
+        case ["--calls"]:
+            print(json.dumps(count_calls()))
+        case ["--serve"]:
+            serve()
+        case _:
+            sys.exit(__doc__)

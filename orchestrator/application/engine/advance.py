@@ -36,8 +36,10 @@ def advance_draft(draft: Draft, limit: int | None) -> Decision:
     if draft.status is WorkflowStatus.PAUSED:
         return Pending()
     if draft.is_open and acquire_workflow_slot(draft):
-        while draft.is_open and (_evaluate_agenda(draft) or _dispatch_candidates(draft, limit)):
-            pass
+        while True:
+            _evaluate_agenda(draft)
+            if not draft.is_open or not _dispatch_candidates(draft, limit):
+                break
         if draft.is_open and not draft.changes.jobs and not draft.changes.has_more_ready:
             _finish(draft)
     decision: Decision
@@ -52,19 +54,16 @@ def advance_draft(draft: Draft, limit: int | None) -> Decision:
     return decision
 
 
-def _evaluate_agenda(draft: Draft) -> bool:
-    """Evaluate the start conditions of every step on the agenda; False when there was none."""
-    has_evaluated = False
+def _evaluate_agenda(draft: Draft) -> None:
+    """Evaluate the start conditions of every step on the agenda."""
     while draft.is_open and not (draft.has_turn and draft.is_turn_over):
         step_id = draft.next_to_evaluate()
         if step_id is None:
             break
-        has_evaluated = True
         if evaluate_start_conditions(draft, step_id):
             draft.add_candidate(step_id)
         if draft.dead_ends:
             skip_dead_ends(draft)
-    return has_evaluated
 
 
 def _dispatch_candidates(draft: Draft, limit: int | None) -> bool:
@@ -76,7 +75,8 @@ def _dispatch_candidates(draft: Draft, limit: int | None) -> bool:
     it.
     """
     ready: list[tuple[str, StepRecord, Any]] = []
-    while (capacity := _capacity(draft, limit)) is None or len(ready) < capacity:
+    has_limit = limit is not None or draft.record.spec.max_workers is not None
+    while not has_limit or (capacity := _capacity(draft, limit)) is None or len(ready) < capacity:
         if draft.has_turn and draft.is_turn_over and (ready or not draft.changes.is_empty):
             break
         step_id = draft.next_candidate()
@@ -99,7 +99,8 @@ def _dispatch_candidates(draft: Draft, limit: int | None) -> bool:
             return False
         if draft.step(step_id) is not step:
             continue
-        if (capacity := _capacity(draft, limit)) is not None and capacity <= 0:
+        capacity = _capacity(draft, limit) if has_limit else None
+        if capacity is not None and capacity <= 0:
             draft.add_candidate(step_id)
         elif draft.specs[step_id].map is not None:
             _advance_map(draft, step_id, resolved, capacity)
@@ -110,9 +111,11 @@ def _dispatch_candidates(draft: Draft, limit: int | None) -> bool:
     is_over = draft.has_turn and draft.is_turn_over
     is_limited = is_over or limit is not None
     draft.changes.has_more_ready = is_limited and _has_more_ready(draft, limit, is_over)
-    if is_over or draft.has_agenda:
+    if is_over or not draft.agenda.is_empty:
         return not is_over
-    return draft.has_candidates and ((capacity := _capacity(draft, limit)) is None or capacity > 0)
+    if draft.candidates.is_empty:
+        return False
+    return (capacity := _capacity(draft, limit)) is None or capacity > 0
 
 
 def _prepare(draft: Draft, step_id: str, ready: list[tuple[str, StepRecord, Any]]) -> None:

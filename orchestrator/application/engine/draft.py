@@ -197,6 +197,26 @@ class Draft(StateDraft):
             self.changes.recorded_results.append((unit, after))
         self._write(unit, before, after)
 
+    def complete(
+        self, step_id: str, output: dict[str, Any] | None, worker: str | None, started_at: str | None
+    ) -> None:
+        """Record that the result of a step has arrived, and complete the step, in one change."""
+        before = self.step(step_id)
+        if before.token is not None:
+            self.changes.finished_dispatches.append((step_id, before))
+        self.move(
+            step_id,
+            StepStatus.COMPLETE,
+            token=None,
+            output=output,
+            error=None,
+            reason=None,
+            deadline_ms=None,
+            worker=worker or before.worker,
+            started_at=started_at or before.started_at,
+            ended_at=self.moment.iso,
+        )
+
     def revoke(self, unit: str) -> None:
         """Revoke the dispatch of a unit, if there is one: remove its job, cancel its child."""
         record = self.require_unit(unit)

@@ -78,14 +78,15 @@ class PositionQueue(PositionChanges):
 
 
 class ReadinessDraft:
-    """The part of a draft that keeps counters and queues up to date. `dead_ends` are edges (parent, child)
-    that may keep the child from ever running."""
+    """The part of a draft that keeps counters and queues up to date. `agenda` has the steps to evaluate,
+    `candidates` those to dispatch. `dead_ends` are edges (parent, child) that may keep the child from ever
+    running."""
 
     def __init__(self, record: WorkflowRecord) -> None:
         self.record, self.graph = record, record.graph
-        self._agenda = PositionQueue(record.readiness.agenda)
-        self._candidates = PositionQueue(record.readiness.candidates)
-        self._readiness = ReadinessChanges(agenda=self._agenda, candidates=self._candidates)
+        self.agenda = PositionQueue(record.readiness.agenda)
+        self.candidates = PositionQueue(record.readiness.candidates)
+        self._readiness = ReadinessChanges(agenda=self.agenda, candidates=self.candidates)
         self._due: dict[str, PositionQueue] = {}
         self.dead_ends: list[tuple[str, str]] = []
 
@@ -131,44 +132,36 @@ class ReadinessDraft:
 
     def add_to_agenda(self, step_id: str) -> None:
         """Have the start conditions of a step evaluated."""
-        self._agenda.add(self.graph.index[step_id])
+        self.agenda.add(self.graph.index[step_id])
 
     def next_to_evaluate(self) -> str | None:
         """Take the next step from the agenda, in spec order."""
-        position = self._agenda.take()
+        position = self.agenda.take()
         return None if position is None else self.graph.order[position]
-
-    @property
-    def has_agenda(self) -> bool:
-        return not self._agenda.is_empty
 
     def begin_agenda_at(self, step_id: str) -> None:
         """Evaluate this step and the steps after it in spec order, and those before it only if this decision
         adds them to the agenda."""
-        self._agenda.begin_at(self.graph.index[step_id])
+        self.agenda.begin_at(self.graph.index[step_id])
 
     @property
     def has_left_steps(self) -> bool:
         """Whether steps were left on the agenda that this decision must not evaluate."""
-        return self._agenda.has_left
+        return self.agenda.has_left
 
     def first_left(self, with_candidates: bool) -> str:
         """The first step on the agenda, or among the candidates too; empty when there is none."""
-        queues = [self._agenda, self._candidates] if with_candidates else [self._agenda]
+        queues = [self.agenda, self.candidates] if with_candidates else [self.agenda]
         left = [position for queue in queues if (position := queue.lowest) is not None]
         return self.graph.order[min(left)] if left else ""
 
     def add_candidate(self, step_id: str) -> None:
         """Have a step dispatched as soon as there is capacity."""
-        self._candidates.add(self.graph.index[step_id])
-
-    @property
-    def has_candidates(self) -> bool:
-        return not self._candidates.is_empty
+        self.candidates.add(self.graph.index[step_id])
 
     def next_candidate(self) -> str | None:
         """Take the next candidate, in spec order."""
-        position = self._candidates.take()
+        position = self.candidates.take()
         return None if position is None else self.graph.order[position]
 
     def next_due_item(self, step_id: str) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.application.engine.branches import BranchResult, evaluate_branches
+from orchestrator.application.engine.branches import NO_BRANCH, BranchResult, evaluate_branches
 from orchestrator.application.engine.dependencies import failure_stops_workflow
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.engine.finish import end_workflow
@@ -110,6 +110,12 @@ def apply_step_result(
         error = branch.error
     if branch.has_output:
         output = branch.output
+    is_plain = branch is NO_BRANCH and error is None and not spec.kv_add and not draft.has_retried_keys
+    if is_plain and spec.max_attempts == 1:  # the path of most results
+        if output and is_merged(spec):
+            merge_output(draft, step_id, output)
+        draft.complete(step_id, output, worker, started_at)
+        return None
     _record_result(draft, step_id, output, error, worker, started_at)
     written: Mapping[str, Any] = {}
     if output and is_merged(spec):

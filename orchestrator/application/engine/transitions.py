@@ -177,6 +177,8 @@ def _apply(draft: Draft, event: StepEvent) -> StepResult:
 
 
 def _apply_event(draft: Draft, event: StepEvent) -> StepResult:
+    if isinstance(event, ResultEvent):  # the most frequent event
+        return _apply_to_unit(draft, event)
     match event:
         case ContinueEvent():
             return None

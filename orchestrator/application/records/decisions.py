@@ -130,10 +130,11 @@ def make_final_decision(
 
 
 def replace_outcome(end: FinalDecision, change: Callable[[Any], Any]) -> FinalDecision:
-    """A copy of a final decision with `change` applied to its outcome."""
-    if isinstance(end, Halt):
-        return Halt(change(end.result))
-    return replace(end, outcome=change(end.outcome))
+    """A final decision with `change` applied to its outcome: a copy, unless that returns the same object."""
+    outcome = change(end.outcome)
+    if outcome is end.outcome:
+        return end
+    return Halt(outcome) if isinstance(end, Halt) else replace(end, outcome=outcome)
 
 
 @dataclass(frozen=True, slots=True)
