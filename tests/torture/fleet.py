@@ -89,7 +89,8 @@ class Fleet:
                 logs = folder / name
                 logs.mkdir(parents=True)
                 line = proxy.line(name)
-                stack = Stack(line.url, "torture.functions", logs, environment)
+                # New processes: marked() finds them by the environment that they were started with.
+                stack = Stack(line.url, "torture.functions", logs, environment, is_warm=False)
                 self.members.append(Member(name, role, line, stack))
 
     def start(self) -> None:

@@ -230,7 +230,7 @@ def test_no_shell_reads_the_arguments_of_a_program(system: System) -> None:
     given = [
         system.runs(program(ARGUMENTS, args=words, payload=whole)),
         system.runs(program(ARGUMENTS, *words, payload=whole, pass_to="stdin")),
-        system.runs(program(ARGUMENTS, "{{ raw }}", payload=whole, pass_to="template")),
+        system.runs(program(ARGUMENTS, {"$literal": "{{ raw }}"}, payload=whole, pass_to="template")),
     ]
 
     assert [one["json"] for one in given] == [[*words, whole, ""], [*words, whole], [whole, ""]]

@@ -102,7 +102,7 @@ def attacked(kind: str, folder: Path, **environment: str) -> Iterator[System]:
         redis.close()
 
 
-def program(code: str, *arguments: str, **settings: Any) -> Json:
+def program(code: str, *arguments: Any, **settings: Any) -> Json:
     """A step that runs a program in Python."""
     return {"fn": "process", "input": {"command": [sys.executable, "-c", code, *arguments], **settings}}
 
