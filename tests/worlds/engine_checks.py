@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from orchestrator.application.records.delta import fold
 from orchestrator.application.records.events import Parent, StartEvent
 from orchestrator.application.records.readiness import Readiness
 from orchestrator.application.records.record import WorkflowRecord
@@ -39,7 +38,7 @@ def check_deltas(world: EngineWorld) -> None:
     """The deltas so far, folded, are the record as people may see it."""
     if world.deltas and "omitted" not in world.deltas[-1]:
         shown = visible_fields(world.record, compact_json)
-        assert fold(world.deltas) == {name: json.loads(text) for name, text in shown.items()}
+        assert world.folded == {name: json.loads(text) for name, text in shown.items()}
 
 
 compact_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -34,7 +34,7 @@ from orchestrator.application.engine.transitions import (
 from orchestrator.application.engine.turn import Turn
 from orchestrator.application.records.changes import Changes, SharedChange
 from orchestrator.application.records.decisions import Complete, Decision, Dispatch, DispatchJob, Failed, Halt
-from orchestrator.application.records.delta import build_delta
+from orchestrator.application.records.delta import build_delta, fold
 from orchestrator.application.records.events import (
     AvailableEvent,
     Control,
@@ -108,6 +108,7 @@ class EngineWorld:
         self._moments, self.has_secrets = 0, False
         self._checked = checked
         self.deltas: list[Json] = []
+        self.folded: Json = {}
         self._last_delta: tuple[str, VisibleFields | None, WorkflowRecord] = ("", None, record)
         self._contents_then = ""
 
@@ -382,7 +383,9 @@ class EngineWorld:
         delta = build_delta(record, changes, f"{len(self.deltas) + 1}-v", compact_json)
         record.version, record.delta, record.visible = "", None, None
         self._last_delta = delta.mark, delta.visible, record
-        self.deltas += [json.loads(delta.text)] if delta.text else []
+        for one in [json.loads(delta.text)] if delta.text else []:
+            self.deltas.append(one)
+            self.folded = fold([{"snapshot": True, "set": self.folded}, one])
 
     def _take_jobs(self, changes: Changes) -> None:
         for step_id, _ in [*changes.finished_dispatches, *changes.revoked]:
