@@ -208,6 +208,7 @@ def test_an_execution_of_the_last_release_begins_with_a_snapshot(
     assert not any(map(is_delta, world.store.history(weid)))
     assert not world.client.hexists(world.keys.workflow(weid), "delta")
     monkeypatch.setenv("ORCHESTRATOR_HISTORY", "full")
+    world.killed("old")  # so that the new one has all streams
 
     world.settle(world.coordinator("new"))
 
