@@ -21,8 +21,9 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import fields, replace
 from math import inf
-from typing import Any
+from typing import Any, ClassVar
 
+from effort import IS_FULL
 from orchestrator.application.engine.finish import child_result
 from orchestrator.application.engine.transitions import (
     StepResult,
@@ -88,6 +89,9 @@ class EngineWorld:
     `cancels` counts the cancels of each child. Without `checked` nothing is compared, for large executions.
     """
 
+    keeps_deltas: ClassVar[bool] = IS_FULL
+    """Whether a world keeps the delta of every commit, and checks it. Most tests do so with --full only."""
+
     def __init__(self, record: WorkflowRecord, *, checked: bool = True) -> None:
         self.record = record
         self.now_ms = NOW_MS
@@ -107,6 +111,7 @@ class EngineWorld:
         self.shared: list[SharedChange] = []
         self._moments, self.has_secrets = 0, False
         self._checked = checked
+        self._keeps_deltas = checked and self.keeps_deltas
         self.deltas: list[Json] = []
         self.folded: Json = {}
         self._last_delta: tuple[str, VisibleFields | None, WorkflowRecord] = ("", None, record)
@@ -359,7 +364,7 @@ class EngineWorld:
     # ---- commits
 
     def _commit(self, changes: Changes) -> None:
-        if self._checked:
+        if self._keeps_deltas:
             self._keep_delta(changes)
         self.record.apply(changes)
         self.last = changes
@@ -372,7 +377,7 @@ class EngineWorld:
         self.shared += changes.shared
         if self._checked:
             check(self)
-            self._contents_then = _contents(self.record)
+            self._contents_then = _contents(self.record) if self._keeps_deltas else ""
 
     def _keep_delta(self, changes: Changes) -> None:
         """Keep the delta of a commit, as a store does. The record itself stays without: most tests are about

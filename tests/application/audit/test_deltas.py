@@ -12,7 +12,8 @@ from worlds.engine_world import EngineWorld, world_of
 
 
 @pytest.fixture
-def world() -> EngineWorld:
+def world(monkeypatch: pytest.MonkeyPatch) -> EngineWorld:
+    monkeypatch.setattr(EngineWorld, "keeps_deltas", True)
     world = world_of(document(step("a"), step("b", "a")))
     world.play(a={"n": 1}, b={"m": 2})
     world.record.version = world.deltas[-1]["version"]

@@ -24,6 +24,14 @@ from worlds.engine_world import EngineWorld, Execute, executed_result, world_of
 from worlds.records import ended_legally, essence, reloaded, same_numbers
 
 SEEDS = range(count(20, 50))
+
+
+@pytest.fixture(autouse=True)
+def with_deltas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check the deltas of every commit."""
+    monkeypatch.setattr(EngineWorld, "keeps_deltas", True)
+
+
 ORDERS = 3
 MOST_EVENTS = 3_000
 

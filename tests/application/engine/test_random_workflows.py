@@ -37,6 +37,12 @@ MOST_EVENTS = 400
 MOST_TO_WIND_UP = 600
 
 
+@pytest.fixture(autouse=True)
+def with_deltas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check the deltas of every commit."""
+    monkeypatch.setattr(EngineWorld, "keeps_deltas", True)
+
+
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_OF_ONE_TEST))
 def test_whatever_comes_everything_stays_true_and_comes_to_an_end(first: int) -> None:
     for seed in range(first, first + SEEDS_OF_ONE_TEST):

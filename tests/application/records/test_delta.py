@@ -28,6 +28,12 @@ SECRET = "open-sesame"
 IS_FIRST_RUN = {"==": [{"var": "ctx.step.run_id"}, 0]}
 
 
+@pytest.fixture(autouse=True)
+def with_deltas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the deltas of every commit."""
+    monkeypatch.setattr(EngineWorld, "keeps_deltas", True)
+
+
 class Commits:
     """A record and its deltas, commit by commit."""
 

@@ -15,6 +15,12 @@ from worlds.engine_checks import compact_json
 from worlds.engine_world import EngineWorld, world_of
 
 
+@pytest.fixture(autouse=True)
+def with_deltas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the deltas of every commit."""
+    monkeypatch.setattr(EngineWorld, "keeps_deltas", True)
+
+
 @pytest.fixture
 def world() -> EngineWorld:
     """A step that fails once, then a map of one item."""
