@@ -37,3 +37,8 @@ def test_only_the_outcome_is_replaced(status: str) -> None:
 
     assert replace_outcome(ENDS[status], add_one) == make_final_decision(status, {"n": 2}, ERROR, "enough")
     assert ENDS[status] == make_final_decision(status, {"n": 1}, ERROR, "enough"), "it is a copy"
+
+
+@pytest.mark.parametrize("status", ENDS)
+def test_a_decision_whose_outcome_stays_is_not_copied(status: str) -> None:
+    assert replace_outcome(ENDS[status], lambda outcome: outcome) is ENDS[status]
