@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from orchestrator.application.records.events import Parent, StartEvent
 from orchestrator.application.records.readiness import Readiness
 from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.record_parts import visible_fields
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import ItemCounts
 from orchestrator.application.records.timers import Timer, timers_for_step
-from orchestrator.application.records.visible_fields import visible_fields
 from orchestrator.application.values.unit_id import WEBHOOK_UNIT
 
 if TYPE_CHECKING:

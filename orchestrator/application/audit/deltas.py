@@ -9,7 +9,8 @@ from typing import Any
 from orchestrator.application.audit.findings import Finding
 from orchestrator.application.records.delta import DeltaMark, fold
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.records.visible_fields import Encode, visible_fields
+from orchestrator.application.records.record_parts import visible_fields
+from orchestrator.application.records.visible_fields import Encode
 
 
 def check_deltas(

@@ -10,7 +10,7 @@
 keep, because the same commit retried or reset the step. A `snapshot` has every field: folding starts there.
 It is written for a new execution, and after a commit that left no delta.
 
-    fold(deltas[:n]) == the visible fields of the record after commit n            (visible_fields.py)
+    fold(deltas[:n]) == visible_fields(the record after commit n)            see record_parts.py
 
 The record's field `delta` says which version the last delta led to, how many bytes all of them have, and how
 many were left out. From MAX_DELTA_BYTES on, none is written: one entry with `omitted` says so.
@@ -25,14 +25,9 @@ from typing import Any, NamedTuple
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.events import StartEvent, iso
 from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.record_parts import changed_parts, parts_of
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.records.visible_fields import (
-    Encode,
-    VisibleFields,
-    changed_parts,
-    parts_of,
-    write_object,
-)
+from orchestrator.application.records.visible_fields import Encode, VisibleFields, write_object
 from orchestrator.application.redaction.by_key import has_secret_key
 
 MAX_DELTA_BYTES = 1024 * 1024

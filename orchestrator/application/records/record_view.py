@@ -8,15 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.application.redaction.by_key import collect_secrets, redact_by_key
 from orchestrator.application.redaction.by_value import ValueRedactor
-from orchestrator.application.values.dispatch_tokens import dispatch_id
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
-
-USER_FIELDS = frozenset({"inputs", "outcome", "error", "signals", "ending"})
-"""The fields of a record that are values of its user, besides the state."""
-USER_PARTS = ("output", "error", "reason", "value", "loop_value")
-"""The fields of a unit that are values of its user."""
 
 
 class RecordView:
@@ -46,9 +40,3 @@ def make_record_view(record: WorkflowRecord, also: Collection[str] = ()) -> Reco
     for _, unit in record.units():
         values += (unit.output, unit.error, unit.value, unit.loop_value)
     return RecordView((*record.spec.redact, *also), (value for value in values if value is not None))
-
-
-def hide_token_secret(dispatch: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a dispatch with the public part of its token."""
-    token = dispatch.get("token")
-    return dispatch if token is None else {**dispatch, "token": dispatch_id(token)}

@@ -1,20 +1,18 @@
 """The fields of a record as people may see them, as JSON texts: without secrets, and without large values.
 
 The names are those of the fields of its Redis hash: `status`, `inputs`, `step:<id>`, `item:<step>:<n>`,
-`state:<key>`, and so on. Secrets are found as `show` finds them (`record_view.py`): by their keys, and then
+`state:<key>`, and so on. Secrets are found as `show` finds them, see RecordView: by their keys, and then
 by their values wherever else they occur. What does not differ from its default is left out: a step that was
 never touched, a field that is null, an empty list of signals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from json.encoder import encode_basestring
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from orchestrator.application.records.changes import Changes
-from orchestrator.application.records.record_view import USER_FIELDS, USER_PARTS, hide_token_secret
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.redaction.by_key import (
@@ -26,10 +24,6 @@ from orchestrator.application.redaction.by_key import (
 )
 from orchestrator.application.redaction.by_value import REDACT_NOTHING, ValueRedactor
 from orchestrator.application.values.dispatch_tokens import dispatch_id, has_secret
-from orchestrator.application.values.unit_id import item_field
-
-if TYPE_CHECKING:
-    from orchestrator.application.records.record import WorkflowRecord
 
 MAX_VALUE_BYTES = 16 * 1024
 """A larger value is left out: an output, an error, a key of the state, the inputs of one attempt."""
@@ -37,14 +31,20 @@ MAX_VALUE_BYTES = 16 * 1024
 OMITTED = "$omitted"
 """In the place of a value that is left out: {"$omitted": how many bytes it has}."""
 
+USER_FIELDS = frozenset({"inputs", "outcome", "error", "signals", "ending"})
+"""The fields of a record that are values of its user, besides the state."""
+
+USER_PARTS = ("output", "error", "reason", "value", "loop_value")
+"""The fields of a unit that are values of its user."""
+
+STATE_PREFIX = "state:"
+
 Encode = Callable[[Any], str]
 """Writes a value as JSON without spaces."""
 
 _SHORT = MAX_VALUE_BYTES // 4
 """A text with fewer characters has at most MAX_VALUE_BYTES."""
-_STATE = "state:"
-_UNTOUCHED = StepRecord()
-_NOT_IF_EMPTY = ("signals", "completions", "labels")
+UNTOUCHED = StepRecord()
 
 
 class _Absent:
@@ -90,8 +90,8 @@ class VisibleFields:
         found: Any
         if isinstance(value, StepRecord):
             found = [one for one in (value.output, value.error, value.value, value.loop_value) if one]
-        elif name.startswith(_STATE):
-            found = None if value is ABSENT else {name[len(_STATE) :]: value}
+        elif name.startswith(STATE_PREFIX):
+            found = None if value is ABSENT else {name[len(STATE_PREFIX) :]: value}
         else:
             found = value if name in USER_FIELDS else None
         if not found or not has_secret_key(found, self.names):
@@ -107,8 +107,8 @@ class VisibleFields:
         if value is ABSENT:
             return None
         is_marked = name in self.secrets
-        if name.startswith(_STATE):
-            key = name[len(_STATE) :]
+        if name.startswith(STATE_PREFIX):
+            key = name[len(STATE_PREFIX) :]
             if self.redactor and self.redactor.redact_text(key) != key:
                 return None  # two such keys would have the same name
             if is_marked and value is not None and is_secret_key(key, self.names):
@@ -121,7 +121,7 @@ class VisibleFields:
         return _limit(self.encode(hide_token_secret(value) if name == "parent" else value))
 
     def _show_unit(self, name: str, unit: StepRecord, text: str | None) -> str | None:
-        if unit.status is StepStatus.READY and unit == _UNTOUCHED:
+        if unit.status is StepStatus.READY and unit == UNTOUCHED:
             return None
         text = self.encode(unit.as_dict()) if text is None else text
         if unit.token is not None and has_secret(unit.token):
@@ -158,56 +158,7 @@ def _limit(text: str) -> str:
     return f'{{"{OMITTED}":{size}}}'
 
 
-# ---- the parts of a record
-
-
-def parts_of(record: WorkflowRecord) -> dict[str, Any]:
-    """Every field that a record has: units as StepRecords, all else as JSON values."""
-    parts: dict[str, Any] = {}
-    for name in _record_fields(record):
-        parts[name] = _plain(name, getattr(record, name))
-    for step_id, step in record.steps.items():
-        if step != _UNTOUCHED:
-            parts[f"step:{step_id}"] = step
-    for unit, item in record.items.items():
-        parts[item_field(unit)] = item
-    for key, value in record.state.items():
-        parts[f"{_STATE}{key}"] = value
-    return {name: value for name, value in parts.items() if value is not ABSENT}
-
-
-def changed_parts(changes: Changes) -> dict[str, Any]:
-    """The fields that a commit changes; ABSENT for those that it removes."""
-    parts: dict[str, Any] = {f"step:{step_id}": step for step_id, step in changes.steps.items()}
-    if changes.items:
-        for unit, item in changes.items.items():
-            parts[item_field(unit)] = ABSENT if item is None else item
-    for key, value in changes.state.items():
-        parts[f"{_STATE}{key}"] = value
-    for key in sorted(changes.dropped_state):
-        parts[f"{_STATE}{key}"] = ABSENT
-    for name, value in changes.fields.items():
-        parts[name] = _plain(name, value)
-    return parts
-
-
-def visible_fields(record: WorkflowRecord, encode: Encode) -> dict[str, str]:
-    """All fields of a record as they are shown, each as JSON."""
-    parts = parts_of(record)
-    visible = VisibleFields.of(record.spec.redact, encode, parts)
-    shown = {name: visible.show(name, value) for name, value in parts.items()}
-    return {name: text for name, text in shown.items() if text is not None}
-
-
-def _plain(name: str, value: Any) -> Any:
-    """The value of a field of the record as JSON; ABSENT if the record counts as not having it."""
-    if value is None or (not value and name in _NOT_IF_EMPTY):
-        return ABSENT
-    return asdict(value) if name in ("parent", "slot") else value
-
-
-_HELD_ELSEWHERE: Collection[str] = ("loaded", "steps", "items", "state", "version", "delta")
-
-
-def _record_fields(record: WorkflowRecord) -> list[str]:
-    return [one.name for one in fields(record) if one.init and one.name not in _HELD_ELSEWHERE]
+def hide_token_secret(dispatch: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a dispatch with the public part of its token."""
+    token = dispatch.get("token")
+    return dispatch if token is None else {**dispatch, "token": dispatch_id(token)}

@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.application.records.record_view import hide_token_secret
+from orchestrator.application.records.visible_fields import hide_token_secret
 from orchestrator.application.redaction.by_key import REDACTED, is_secret_key
 from orchestrator.application.values.unit_id import UnitId
 from orchestrator.cli.output.escaping import format_json

@@ -14,10 +14,11 @@ from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.delta import MAX_SECRETS, DeltaMark, build_delta, fold
 from orchestrator.application.records.events import Parent
 from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.record_parts import visible_fields
 from orchestrator.application.records.record_view import make_record_view
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.records.visible_fields import MAX_VALUE_BYTES, visible_fields
+from orchestrator.application.records.visible_fields import MAX_VALUE_BYTES
 from orchestrator.application.redaction.by_key import REDACTED
 from worlds.documents import Json, document, step, when
 from worlds.engine_checks import compact_json

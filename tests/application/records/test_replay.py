@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from orchestrator.application.errors import HistoryNotKept
+from orchestrator.application.records.record_parts import visible_fields
 from orchestrator.application.records.replay import add_values, fields_at, list_attempts
-from orchestrator.application.records.visible_fields import visible_fields
 from worlds.documents import Json, document, step
 from worlds.engine_checks import compact_json
 from worlds.engine_world import EngineWorld, world_of
