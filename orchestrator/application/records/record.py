@@ -16,6 +16,7 @@ from orchestrator.application.records.readiness import Readiness
 from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import Slot, StepRecord
 from orchestrator.application.records.timers import Timer, timers_for_step
+from orchestrator.application.records.visible_fields import VisibleFields
 from orchestrator.application.spec.graph import Graph
 from orchestrator.application.spec.model import LoadedSpec, WorkflowSpec
 
@@ -43,7 +44,7 @@ class WorkflowRecord:
     shared     the values of the shared scopes when the record was checked out; not part of the record
     size       how many bytes were loaded or written for it; not part of the record. A value that was
                written twice counts twice until the record is loaded again
-    visible    how its fields are shown, as of its last delta (VisibleFields); not part of the record
+    visible    how its fields are shown, as of its last delta; not part of the record
     """
 
     loaded: LoadedSpec
@@ -81,7 +82,7 @@ class WorkflowRecord:
     readiness: Readiness = field(init=False)
     shared: dict[str, dict[str, Any]] = field(init=False, default_factory=dict)
     size: int = field(init=False, default=0, repr=False, compare=False)
-    visible: Any = field(init=False, default=None, repr=False, compare=False)
+    visible: VisibleFields | None = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.spec, self.graph = self.loaded.spec, self.loaded.graph
