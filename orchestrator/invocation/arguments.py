@@ -60,11 +60,11 @@ def resolve_arguments(
             secret_values[name] = read(name)
         return secret_values[name]
 
-    variables = {} if source is None else read_variables(source, environment)
     configuration: dict[str, Any] = {}
     not_in_text: list[str] = []
     filled = fill_secrets(inputs, secrets, read_once) if secrets else dict(inputs)
     if source is not None:
+        variables = read_variables(source, environment)
         configuration = build_configuration(source, variables, read_once)
         not_in_text += [value for of in variables.values() for value in of.values() if value is not None]
         not_in_text += collect_secrets(configuration, redact)

@@ -149,7 +149,10 @@ class RunLoop:
         if not self._pool.runs:
             self._progress.poll_at = min(self._progress.poll_at, now + self._pause_s)
             self._pause_s = min(2 * self._pause_s, self._backend.poll_interval)
-        due_at = min(self._progress.poll_at, self._lost_at, self._next_timer_at(self._open_executions()))
+        poll_at = self._progress.poll_at
+        if self._is_serial and self._pool.runs:  # nothing is polled, but the run may be no longer wanted
+            poll_at = max(poll_at, now + self._backend.poll_interval)
+        due_at = min(poll_at, self._lost_at, self._next_timer_at(self._open_executions()))
         for run in self._pool.runs:
             due_at = min(due_at, run.check_at)
         self._pass_at = max(due_at, now + MIN_PAUSE_S)

@@ -81,7 +81,7 @@ class RunProgress:
 
     def _apply_results(self, results: Sequence[ResultEvent]) -> None:
         self.advance(partial(self._with_due, results))
-        if results:
+        if results and self._backend.leased_runner is not None:
             self._backend.acknowledge(results)
 
     def _with_due(self, results: Sequence[StepEvent], record: WorkflowRecord) -> Sequence[StepEvent]:

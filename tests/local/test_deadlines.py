@@ -179,8 +179,9 @@ def test_a_running_step_is_noted_in_its_record_with_its_deadline(gate: Gate) -> 
     thread.join(PATIENCE_S)
 
 
-def test_a_cancelled_execution_leaves_its_function_behind(gate: Gate) -> None:
-    workflow = start(document(step("a", fn="hang")), {"hang": gate})
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_cancelled_execution_leaves_its_function_behind(gate: Gate, threads: int) -> None:
+    workflow = start(document(step("a", fn="hang")), {"hang": gate}, threads=threads)
     ends: list[Any] = []
     thread = threading.Thread(target=lambda: ends.append(workflow.run()))
     thread.start()

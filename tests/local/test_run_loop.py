@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,25 @@ def test_with_one_thread_the_order_is_that_of_a_worker() -> None:
         orders.append([*calls, workflow.state])
 
     assert orders[1] == orders[0]
+
+
+def test_with_one_thread_a_long_step_is_looked_at_now_and_then() -> None:
+    """Its deadline is in the record, so that each look reads the clock."""
+    looks: list[int] = []
+
+    def clock() -> int:
+        looks.append(0)
+        return time.time_ns() // 1_000_000
+
+    def wait(inputs: Json) -> Json:
+        threading.Event().wait(0.5)
+        return {"looks": len(looks)}
+
+    spec = document(step("a", fn="dict"), step("b", "a", fn="wait"))
+    workflow = Workflow.from_dict(spec, Backend({"dict": dict, "wait": wait}, threads=1, clock=clock))
+    workflow.run()
+
+    assert workflow.state["looks"] < 100
 
 
 def test_with_one_thread_coroutines_run_one_after_another() -> None:

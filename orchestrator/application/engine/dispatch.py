@@ -85,16 +85,12 @@ def _claim(draft: Draft, unit: str, record: StepRecord, **changes: Any) -> str:
     draft.token_count += 1
     draft.dispatch_count += 1
     token = draft.moment.token(draft.token_count - 1)
-    changes |= {
-        "token": token,
-        "dispatches": record.dispatches + 1,
-        "dispatched_at": draft.moment.iso,
-        "worker": None,
-    }
+    changes["token"], changes["worker"] = token, None
+    changes["dispatches"], changes["dispatched_at"] = record.dispatches + 1, draft.moment.iso
     if record.declined and record.status is StepStatus.IN_PROGRESS:
         draft.amend(unit, **changes)  # not in the history: see declines.py
     else:
-        draft.move(unit, StepStatus.IN_PROGRESS, **changes)
+        draft.move_from(unit, record, StepStatus.IN_PROGRESS, changes)
     if draft.status is WorkflowStatus.PENDING:
         draft.begin_workflow()
     return token

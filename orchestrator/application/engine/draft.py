@@ -1,8 +1,8 @@
 """A record while a decision changes it: reads fall through to the record, writes stay in the draft.
 
 The record itself is never modified, so a decision that cannot be committed leaves no trace. Every status is
-written here, by `move`, `reset`, `revive` and `move_workflow`, and nowhere else. `_put` updates everything
-that follows from a changed unit: counters, timers, slots, and the steps to evaluate.
+written here, by `move_from`, `reset`, `revive` and `move_workflow`, and nowhere else. `_put` updates
+everything that follows from a changed unit: counters, timers, slots, and the steps to evaluate.
 
 Units are steps, items of maps, compensations and the webhook; see `values/unit_id.py` for their ids.
 """
@@ -23,6 +23,7 @@ from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import (
     FINAL_STEP_STATUSES,
     FINAL_WORKFLOW_STATUSES,
+    STATUS_NAMES,
     StepStatus,
     WorkflowStatus,
     check_step_transition,
@@ -148,13 +149,17 @@ class Draft(StateDraft):
 
     def move(self, unit: str, status: StepStatus, **changes: Any) -> None:
         """Move a unit to a status and change these fields with it."""
-        before = self.require_unit(unit)
+        self.move_from(unit, self.require_unit(unit), status, changes)
+
+    def move_from(self, unit: str, before: StepRecord, status: StepStatus, changes: dict[str, Any]) -> None:
+        """Move a unit whose record is at hand. `changes` belongs to the draft then."""
         check_step_transition(unit, before.status, status)
         if before.slot is not None and status is not StepStatus.IN_PROGRESS:
             changes["slot"] = None  # a unit that ends, or waits for its next attempt, releases its slot
         if status is StepStatus.COMPLETE and unit in self.specs and self.specs[unit].compensate is not None:
             changes["completion"] = self._next_completion()
-        after = before.with_changes(status=status, **changes)
+        changes["status"] = status
+        after = before.changed_by(changes)
         self._put(unit, before, after)
         self._note_transition(unit, before.status, after)
 
@@ -204,18 +209,17 @@ class Draft(StateDraft):
         before = self.step(step_id)
         if before.token is not None:
             self.changes.finished_dispatches.append((step_id, before))
-        self.move(
-            step_id,
-            StepStatus.COMPLETE,
-            token=None,
-            output=output,
-            error=None,
-            reason=None,
-            deadline_ms=None,
-            worker=worker or before.worker,
-            started_at=started_at or before.started_at,
-            ended_at=self.moment.iso,
-        )
+        changes = {
+            "token": None,
+            "output": output,
+            "error": None,
+            "reason": None,
+            "deadline_ms": None,
+            "worker": worker or before.worker,
+            "started_at": started_at or before.started_at,
+            "ended_at": self.moment.iso,
+        }
+        self.move_from(step_id, before, StepStatus.COMPLETE, changes)
 
     def revoke(self, unit: str) -> None:
         """Revoke the dispatch of a unit, if there is one: remove its job, cancel its child."""
@@ -353,7 +357,8 @@ class Draft(StateDraft):
             readiness.unmet[child] = unmet
             if is_dead_end:
                 self.dead_ends.append((step_id, child))
-            if self.graph.may_join(child, unmet) and self.step(child).status is StepStatus.READY:
+            may_join = not unmet or self.graph.may_join(child, unmet)
+            if may_join and self.step(child).status is StepStatus.READY:
                 self.add_to_agenda(child)
 
     def _update_slots(self, step_id: str, before: Slot | None, after: Slot | None) -> None:
@@ -384,8 +389,8 @@ class Draft(StateDraft):
             "at": self.moment.iso,
             "cause": self.moment.cause,
             "step": unit,
-            "from": str(before),
-            "to": str(after.status),
+            "from": STATUS_NAMES[before],
+            "to": STATUS_NAMES[after.status],
             "run_id": after.run_id,
             "attempt": after.attempt,
         }

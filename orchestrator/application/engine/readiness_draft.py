@@ -16,11 +16,11 @@ class PositionQueue(PositionChanges):
     """A sorted list of positions, and what one decision takes from it and adds to it. The list itself stays
     as it is; `taken` and `added` are applied to it after the commit."""
 
-    __slots__ = ("_heap", "_next", "_positions", "has_left")
+    __slots__ = ("_has_discarded", "_heap", "_next", "_positions", "has_left")
 
     def __init__(self, positions: list[int]) -> None:
         self.taken, self.added = set(), set()  # every decision makes two queues: no call of the base class
-        self._positions, self._next, self.has_left = positions, 0, False
+        self._positions, self._next, self.has_left, self._has_discarded = positions, 0, False, False
         self._heap: list[int] = []
 
     @property
@@ -48,13 +48,15 @@ class PositionQueue(PositionChanges):
         """Remove a position, whether or not it is in the queue."""
         self.added.discard(position)
         self.taken.add(position)
+        self._has_discarded = True
 
     def take(self) -> int | None:
         """Take the lowest position; None when the queue is empty."""
         heap, positions = self._heap, self._positions
         if not heap and self._next >= len(positions):
             return None
-        self._skip_discarded()
+        if self._has_discarded:
+            self._skip_discarded()
         at = self._next
         if heap and (at >= len(positions) or heap[0] <= positions[at]):
             position = heappop(heap)
@@ -125,7 +127,9 @@ class ReadinessDraft:
 
     def may_join(self, step_id: str) -> bool:
         """Whether the join of a step can be evaluated: all parents are final, or one of an eager step."""
-        unmet = self.unmet(step_id)
+        unmet = self._readiness.unmet.get(step_id)
+        if unmet is None:
+            unmet = self.record.readiness.unmet[step_id]
         return not unmet or self.graph.may_join(step_id, unmet)
 
     # ---- queues

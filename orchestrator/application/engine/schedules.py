@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from typing import Any
 
 from orchestrator.application.spec.cron import iter_slots, next_after
@@ -25,6 +26,8 @@ ON_TIME_MS = 60_000
 MAX_SLOTS_PER_FIRE = 1_000
 """The slots that one call of `fire` handles; the next call continues."""
 MAX_QUEUED_SLOTS = 1_000
+MAX_LOOK_BACK_MS = 3 * 366 * 86_400_000
+"""How far back past slots are searched."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 
@@ -134,6 +137,19 @@ def upcoming_slots(schedule: Schedule, count: int) -> list[int]:
     """The next slots, in ms."""
     first = schedule.next_ms
     return list(islice(chain([first], iter_slots(schedule.cron, schedule.timezone, first)), count))
+
+
+def past_slots(schedule: Schedule, count: int) -> list[int]:
+    """The last slots before the next one, in ms, the newest first. Looks back for a few years at most."""
+    first, span_ms = schedule.next_ms, count * 60_000
+    while True:
+        slots = takewhile(
+            lambda at_ms: at_ms < first, iter_slots(schedule.cron, schedule.timezone, first - span_ms)
+        )
+        found = list(deque(slots, maxlen=count))
+        if len(found) == count or span_ms > MAX_LOOK_BACK_MS:
+            return found[::-1]
+        span_ms *= 4
 
 
 def slot_execution_id(name: str, slot_ms: int) -> str:

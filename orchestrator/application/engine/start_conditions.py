@@ -34,8 +34,8 @@ def is_eligible(draft: Draft, step_id: str) -> bool:
 
 def evaluate_start_conditions(draft: Draft, step_id: str) -> bool:
     """Take a step as far as possible without a dispatch; True when it must be dispatched next."""
-    draft.evaluated[step_id] = is_eligible(draft, step_id) and _begin(draft, step_id)
-    return draft.evaluated[step_id]
+    passed = draft.evaluated[step_id] = is_eligible(draft, step_id) and _begin(draft, step_id)
+    return passed
 
 
 def _begin(draft: Draft, step_id: str) -> bool:
@@ -68,8 +68,7 @@ def _may_begin(draft: Draft, step_id: str) -> bool:
         case JoinState.SKIP:
             _skip(draft, step_id)
             return False
-    switch = _unselecting_switch(draft, step_id)
-    if switch is not None:
+    if step_id in draft.graph.switches and (switch := _unselecting_switch(draft, step_id)) is not None:
         _filter(draft, step_id, f"not selected by switch {switch}")
         return False
     if spec.guards or spec.required:
@@ -95,7 +94,7 @@ def _filter_reason(draft: Draft, step_id: str) -> str:
 
 def _unselecting_switch(draft: Draft, step_id: str) -> str | None:
     """The switch above this step that selected another case, if there is one."""
-    for above in draft.graph.switches.get(step_id, ()):
+    for above in draft.graph.switches[step_id]:
         switch, step = draft.specs[above].switch, draft.step(above)
         assert switch is not None
         selected = switch.cases.get(step.value, switch.default) or ()

@@ -170,15 +170,16 @@ def _continue_agenda(draft: Draft, events: Sequence[StepEvent]) -> None:
 
 def _apply(draft: Draft, event: StepEvent) -> StepResult:
     """Apply one event, and skip the steps that can no longer run because of it."""
-    result = _apply_event(draft, event)
+    if isinstance(event, ResultEvent):  # the most frequent event
+        result = _apply_to_unit(draft, event)
+    else:
+        result = _apply_event(draft, event)
     if draft.dead_ends:
         skip_dead_ends(draft)
     return result
 
 
 def _apply_event(draft: Draft, event: StepEvent) -> StepResult:
-    if isinstance(event, ResultEvent):  # the most frequent event
-        return _apply_to_unit(draft, event)
     match event:
         case ContinueEvent():
             return None
@@ -214,14 +215,14 @@ def _apply_to_unit(draft: Draft, event: UnitEvent | TimerEvent | AvailableEvent)
         draft.count("stale")
         return None
     match event:
-        case StartedEvent():
-            _on_started(draft, event)
-            return None
+        case ResultEvent():
+            return on_result(draft, event)
         case LostEvent():
             return _on_lost(draft, event, record)
         case DeclinedEvent():
             return on_declined(draft, event, record)
-    return on_result(draft, event)
+    _on_started(draft, event)
+    return None
 
 
 def _is_late(draft: Draft) -> bool:

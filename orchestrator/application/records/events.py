@@ -31,9 +31,10 @@ def parse_iso_ms(at: str) -> int:
     return round(datetime.fromisoformat(at).timestamp() * 1000)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Moment:
-    """The time of a decision, and the nonce from which its tokens are made.
+    """The time of a decision, and the nonce from which its tokens are made. It is never modified, like a
+    StepRecord.
 
     The time is that of the event that causes the decision, so a redelivered event leads to the same decision.
     A nonce is never used twice, not even when the store rolled back to an older state. `has_secrets`: whether
@@ -47,7 +48,7 @@ class Moment:
     iso: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "iso", iso(self.at_ms))
+        self.iso = iso(self.at_ms)
 
     def token(self, number: int) -> str:
         """The token of a dispatch, by its number in the decision."""

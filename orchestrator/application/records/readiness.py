@@ -98,6 +98,12 @@ class Readiness:
             retried=retried,
         )
 
+    @classmethod
+    def of_new(cls, graph: Graph) -> Readiness:
+        """The readiness of an execution of which no step has begun: of() would find the same."""
+        unmet = {step_id: len(parents) for step_id, parents in graph.parents.items()}
+        return cls(unmet, len(unmet), 0, 0, [graph.index[step_id] for step_id in graph.roots])
+
     def apply(self, changes: ReadinessChanges) -> None:
         self.unmet.update(changes.unmet)
         self.open += changes.open

@@ -87,6 +87,10 @@ class WorkflowRecord:
     def __post_init__(self) -> None:
         self.spec, self.graph = self.loaded.spec, self.loaded.graph
         self.workflow_execution_id = f"{self.loaded.workflow_id}#{self.execution_id}"
+        if not self.steps and not self.items:  # a new execution; a step record is never modified
+            self.steps |= dict.fromkeys(self.graph.order, StepRecord())
+            self.readiness = Readiness.of_new(self.graph)
+            return
         for step_id in self.graph.order:
             if step_id not in self.steps:
                 self.steps[step_id] = StepRecord()

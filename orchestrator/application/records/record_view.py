@@ -20,6 +20,11 @@ class RecordView:
         self._names = names
         self._redactor = ValueRedactor(collect_secrets(list(values), names))
 
+    @property
+    def has_secrets(self) -> bool:
+        """Whether there are secrets to redact wherever they occur, and not only under their names."""
+        return bool(self._redactor)
+
     def __call__(self, value: Any) -> Any:
         return self._redactor.redact_value(redact_by_key(value, self._names))
 

@@ -65,6 +65,10 @@ class StepRecord:
 
     def with_changes(self, **changes: Any) -> StepRecord:
         """A copy with these fields changed."""
+        return self.changed_by(changes)
+
+    def changed_by(self, changes: Mapping[str, Any]) -> StepRecord:
+        """A copy with these fields changed, by name."""
         values = list(_values(self))
         for name, value in changes.items():
             values[_POSITIONS[name]] = value

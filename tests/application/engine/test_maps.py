@@ -198,6 +198,7 @@ def test_no_more_items_are_out_than_max_parallel_allows() -> None:
     assert units(world.decide(world.result("m#0", {}), world.result("m#2", {}))) == ["m#3", "m#4"]
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seed", range(40))
 def test_in_any_order_of_results_failures_and_losses_the_limits_hold(seed: int) -> None:
     """The world checks after every commit that no map has more items out than it may."""
@@ -874,6 +875,7 @@ def _calls_per_item(monkeypatch: pytest.MonkeyPatch, n: int, failing: bool) -> i
     return calls.total()
 
 
+@pytest.mark.untraced
 def test_an_item_costs_the_same_however_many_others_are_due() -> None:
     """All of them have failed once, and wait for room in the middle of a long list."""
     assert _written_per_item(100) == pytest.approx(_written_per_item(1_000), rel=0.02)

@@ -118,6 +118,7 @@ def without_shared_keys(found: Json) -> Json:
     return {**found, "state": state}
 
 
+@pytest.mark.untraced
 def test_the_order_of_results_does_not_matter_without_races() -> None:
     seen: Counter[str] = Counter()
     for seed in SEEDS:
@@ -137,6 +138,7 @@ def test_the_order_of_results_does_not_matter_without_races() -> None:
     assert all(seen[status] > 10 for status in ("complete", "failed", "skipped")), seen
 
 
+@pytest.mark.untraced
 def test_lost_workers_change_the_run_ids_and_nothing_else() -> None:
     for seed in range(30):
         spec, execute = quiet_case(seed)
@@ -173,6 +175,7 @@ def test_a_diamond_ends_alike_whichever_side_is_first() -> None:
     assert ends[0] == ends[1]
 
 
+@pytest.mark.untraced
 def test_delivering_every_result_three_times_changes_nothing() -> None:
     for seed in SEEDS:
         spec, execute = quiet_case(seed)
@@ -226,6 +229,7 @@ def orders() -> Iterator[tuple[int, int]]:
     return ((seed, order) for seed in SEEDS for order in range(ORDERS))
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("losses", [False, True])
 def test_with_races_every_order_ends_legally_and_none_hangs(losses: bool) -> None:
     ended: Counter[str] = Counter()

@@ -19,11 +19,12 @@ from orchestrator.application.engine.schedules import (
     Schedule,
     apply_registration,
     fire,
+    past_slots,
     slot_execution_id,
     upcoming_slots,
     wake_ms,
 )
-from orchestrator.application.spec.cron import iter_slots
+from orchestrator.application.spec.cron import iter_slots, next_after
 from orchestrator.application.spec.model import ScheduleSpec
 from orchestrator.redis_rq.event_codec import EXECUTION_ID
 
@@ -224,6 +225,26 @@ def test_other_times_start_anew_and_keep_open_executions(spec: ScheduleSpec, nex
 
 def test_the_next_slots_can_be_seen() -> None:
     assert upcoming_slots(hourly(), 3) == [NOON, NOON + HOUR, NOON + 2 * HOUR]
+
+
+def test_the_last_slots_can_be_seen() -> None:
+    assert past_slots(hourly(), 3) == [NOON - HOUR, NOON - 2 * HOUR, NOON - 3 * HOUR]
+
+
+@pytest.mark.parametrize(
+    "cron", ["* * * * *", "0 9 * * 1-5", "30 2 1 * *", "0 0 29 2 *", "* 9 * * *", "*/7 3 */9 * *"]
+)
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Pacific/Apia"])
+def test_past_slots_are_those_before_the_next_one_without_a_gap(cron: str, zone: str) -> None:
+    schedule = replace(hourly(), cron=cron, timezone=zone, next_ms=next_after(cron, zone, NOON))
+
+    found = past_slots(schedule, 4)
+
+    assert found == sorted(found, reverse=True)
+    following = iter_slots(cron, zone, found[-1])
+    rest = list(takewhile(lambda at_ms: at_ms <= schedule.next_ms, following))
+    assert rest == [*found[-2::-1], schedule.next_ms]
+    assert len(found) == 4 or cron == "0 0 29 2 *"
 
 
 def test_a_schedule_comes_back_as_it_was_also_with_fields_of_a_newer_release() -> None:

@@ -64,6 +64,7 @@ HEAVY_STEPS: dict[str, Callable[[int], Json]] = {
 }
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("reload", [False, True])
 @pytest.mark.parametrize("kind", HEAVY_STEPS)
 def test_steps_that_take_much_work_each_are_not_evaluated_in_one_turn(kind: str, reload: bool) -> None:
@@ -211,6 +212,7 @@ def test_a_decision_within_its_work_is_not_divided() -> None:
     assert len(world.jobs) == 100
 
 
+@pytest.mark.untraced
 def test_fifteen_steps_that_spend_all_they_may_take_fifteen_turns() -> None:
     spec = document(*(step(f"s{n}", when=TOO_HEAVY, on_error="continue") for n in range(COUNT)), step("b"))
     world = world_of(spec, inputs={"list": list(range(100_000))}, checked=False)
@@ -223,6 +225,7 @@ def test_fifteen_steps_that_spend_all_they_may_take_fifteen_turns() -> None:
     assert list(world.out) == ["b"]
 
 
+@pytest.mark.untraced
 def test_the_expressions_of_one_step_share_its_limit() -> None:
     spec = document(
         step("a", input={f"x{n}": HEAVY for n in range(3)}, on_error="continue"),

@@ -307,6 +307,17 @@ def test_the_items_of_a_map_and_children_have_their_inputs() -> None:
     assert inputs == {"a#0": {"n": 1}, "a#1": {"n": 2}, "b": {"m": 3}}
 
 
+def test_a_child_that_is_cancelled_is_no_dispatch() -> None:
+    world = world_of(document({"id": "b", "workflow": document(step("c"))}))
+    world.advance()
+    begun = attempts(world, "jobs")
+
+    world.cancel()
+
+    assert [one["step"] for one in begun] == ["b"]
+    assert attempts(world, "jobs") == begun
+
+
 def test_a_result_that_the_record_does_not_keep_is_in_the_delta() -> None:
     again = [when(IS_FIRST_RUN, {"set": ["a"]}), when(True, "complete")]
     world = world_of(document(step("a", retry=1), step("b", "a", branch=again)))

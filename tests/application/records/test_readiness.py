@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -25,7 +26,8 @@ from orchestrator.application.records.readiness import (
     ReadinessChanges,
 )
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.records.status import WorkflowStatus
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.step_record import StepRecord
 from worlds.documents import Json, document, step, when
 from worlds.engine_checks import fresh_readiness
 from worlds.engine_world import EngineWorld, world_of
@@ -148,6 +150,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(("loops", "failures"), KINDS)
 def test_every_decision_claims_and_settles_what_the_definition_says(loops: bool, failures: bool) -> None:
     ended: Counter[str] = Counter()
@@ -179,6 +182,7 @@ def test_every_decision_claims_and_settles_what_the_definition_says(loops: bool,
     assert ended["complete"] > len(SEEDS) / 10, ended
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(("loops", "failures"), KINDS)
 def test_results_limits_pauses_and_reloads_in_any_order_claim_what_the_definition_says(
     loops: bool, failures: bool
@@ -228,6 +232,17 @@ def pause_or_resume(world: EngineWorld) -> None:
 
 
 # ---- applying changes to what is kept
+
+
+@pytest.mark.parametrize("join", ["all", "any", 1])
+def test_the_readiness_of_a_new_execution_equals_the_definition(join: Any) -> None:
+    last = step("d", depends_on=["b", "c"], join=join)
+    spec = document(step("b", depends_on=["a"]), step("a"), last, step("c"), step("e"))
+
+    record = world_of(spec).record
+
+    assert record.readiness == Readiness.of(record.graph, record.steps)
+    assert record.readiness.agenda == [1, 3, 4]
 
 
 def test_a_long_agenda_is_rebuilt_and_a_short_one_is_edited_with_the_same_result() -> None:
@@ -301,6 +316,7 @@ def middle_of_a_fan(size: int, **keys: Any) -> EngineWorld:
     return world
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     ("make", "event"),
     [
@@ -362,3 +378,14 @@ def test_what_is_discarded_after_it_was_added_is_not_there_any_more() -> None:
 
     assert agenda.take() is None
     assert agenda.added == set()
+
+
+def test_a_step_that_a_store_does_not_have_yet_is_ready() -> None:
+    record = world_of(document(step("a"), step("b", depends_on=["a"]))).record
+    complete = record.steps["a"].with_changes(status=StepStatus.COMPLETE)
+
+    loaded = replace(record, steps={"a": complete})
+
+    assert loaded.steps == {"a": complete, "b": StepRecord()}
+    assert loaded.readiness == Readiness.of(loaded.graph, loaded.steps)
+    assert loaded.readiness.agenda == [1]

@@ -200,3 +200,8 @@ def test_moments_are_not_hidden_by_chance() -> None:
         "at": f"{REDACTED}-01T00:00:00+00:00",
         "n": 2026,
     }
+
+
+def test_a_view_says_whether_secrets_occur_elsewhere() -> None:
+    assert RecordView((), [{"password": PASSWORD}]).has_secrets
+    assert not RecordView((), [{"name": PASSWORD}]).has_secrets
