@@ -6,7 +6,7 @@ from orchestrator.client.client import Client
 from orchestrator.client.controls import BulkResult, ControlRejected, ControlResult
 from orchestrator.client.ends import ExecutionFailed, StillRunning
 from orchestrator.client.replies import NoReply, RequestLost
-from orchestrator.client.starts import StartOptions, StartResult
+from orchestrator.client.starts import StartOptions, StartRequest, StartResult
 from orchestrator.deprecation import renamed_names
 from orchestrator.redis_rq.queries.execution_details import ExecutionDetails
 from orchestrator.redis_rq.queries.failures import FailureGroup, FailureReport
@@ -28,6 +28,7 @@ __all__ = [
     "RequestLost",
     "RunStatus",
     "StartOptions",
+    "StartRequest",
     "StartResult",
     "StepRunStatus",
     "StillRunning",

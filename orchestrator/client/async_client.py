@@ -14,6 +14,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
+from orchestrator.application.errors import OrchestratorError
 from orchestrator.application.explain.run_status import RunStatus
 from orchestrator.application.explain.status_view import StatusView
 from orchestrator.application.records.decisions import FinalDecision
@@ -23,13 +24,13 @@ from orchestrator.application.records.replay import Attempt
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_log import LogLine
 from orchestrator.application.values.payload_refs import PayloadStore
-from orchestrator.client.bulk import BulkAction
+from orchestrator.client.bulk import BulkAction, make_events
 from orchestrator.client.client import Client
 from orchestrator.client.controls import CONTROL_BATCH_SIZE, BulkResult, ControlResult, check_reply
 from orchestrator.client.ends import StillRunning, read_outcome
 from orchestrator.client.poller import Poller
-from orchestrator.client.replies import REPLY_TIMEOUT_S
-from orchestrator.client.starts import StartOptions, StartResult, WorkflowSource
+from orchestrator.client.replies import REPLY_TIMEOUT_S, NoReply
+from orchestrator.client.starts import StartOptions, StartRequest, StartResult, WorkflowSource
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.queries.execution_details import ExecutionDetails
@@ -127,6 +128,21 @@ class AsyncClient:
     ) -> List[str]:
         return await self._call(self._client.start_many, workflows, inputs, execution_ids, options)
 
+    async def send_starts(self, requests: Sequence[StartRequest]) -> List[str | OrchestratorError]:
+        return await self._call(self._client.send_starts, requests)
+
+    async def wait_for_starts(
+        self, entry_ids: Sequence[str], timeout_s: float = REPLY_TIMEOUT_S
+    ) -> List[StartResult | OrchestratorError]:
+        return list(await asyncio.gather(*(self._wait_for_start(one, timeout_s) for one in entry_ids)))
+
+    async def _wait_for_start(self, entry_id: str, timeout_s: float) -> StartResult | OrchestratorError:
+        try:
+            reply = await self.wait_for_reply(entry_id, timeout_s)
+        except NoReply as error:
+            return error
+        return await self._call(self._client._try_start, reply)
+
     async def wait_for_reply(self, entry_id: str, timeout_s: float = REPLY_TIMEOUT_S) -> dict[str, Any]:
         request = self._client._replies.request_for_start(entry_id)
         return await self._poller.wait_for_reply(request, timeout_s)
@@ -200,7 +216,7 @@ class AsyncClient:
         by: str | None = None,
         failure: str | None = None,
     ) -> BulkResult:
-        return await self._send_all("cancel", wanted, reason, by, failure)
+        return await self._send_all(self._client._bulk.events("cancel", wanted, reason, by, failure))
 
     async def retry_all(
         self,
@@ -209,10 +225,16 @@ class AsyncClient:
         by: str | None = None,
         failure: str | None = None,
     ) -> BulkResult:
-        return await self._send_all("retry", wanted, reason, by, failure)
+        return await self._send_all(self._client._bulk.events("retry", wanted, reason, by, failure))
 
     async def delete_all(self, wanted: ExecutionFilter, failure: str | None = None) -> BulkResult:
-        return await self._send_all("delete", wanted, failure=failure)
+        return await self._send_all(self._client._bulk.events("delete", wanted, failure=failure))
+
+    async def control_each(
+        self, action: BulkAction, executions: Iterable[str], reason: str | None = None, by: str | None = None
+    ) -> BulkResult:
+        full_ids = await self._call(lambda: [self._client.store.full_id(one) for one in executions])
+        return await self._send_all(make_events(action, full_ids, reason, by))
 
     def select(
         self, action: BulkAction, wanted: ExecutionFilter, failure: str | None = None
@@ -234,15 +256,8 @@ class AsyncClient:
         [request] = await self._call(self._client._controls.send_for_replies, [event])
         return check_reply(await self._poller.wait_for_reply(request, timeout_s))
 
-    async def _send_all(
-        self,
-        action: BulkAction,
-        wanted: ExecutionFilter,
-        reason: str | None = None,
-        by: str | None = None,
-        failure: str | None = None,
-    ) -> BulkResult:
-        events, bulk = self._client._bulk.events(action, wanted, reason, by, failure), BulkResult()
+    async def _send_all(self, events: Iterator[ControlEvent]) -> BulkResult:
+        bulk = BulkResult()
         while batch := await self._call(_take, events, CONTROL_BATCH_SIZE):
             requests = await self._call(self._client._controls.send_for_replies, batch)
             for event, request in zip(batch, requests, strict=True):

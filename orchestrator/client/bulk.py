@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Literal
 
@@ -46,6 +46,17 @@ class BulkControls:
         events = self.events(action, wanted, reason, by, failure)
         return self._controls.send_all_and_wait(events, timeout_s)
 
+    def send_to(
+        self,
+        action: BulkAction,
+        executions: Iterable[str],
+        timeout_s: float,
+        reason: str | None = None,
+        by: str | None = None,
+    ) -> BulkResult:
+        """Send a control to each of these executions, by their full ids."""
+        return self._controls.send_all_and_wait(make_events(action, executions, reason, by), timeout_s)
+
     def events(
         self,
         action: BulkAction,
@@ -55,5 +66,11 @@ class BulkControls:
         failure: str | None = None,
     ) -> Iterator[ControlEvent]:
         """Yield the control for each selected execution."""
-        ids = self.select(action, wanted, failure)
-        return (ControlEvent(weid, action, reason=reason, by=by) for weid in ids)
+        return make_events(action, self.select(action, wanted, failure), reason, by)
+
+
+def make_events(
+    action: BulkAction, executions: Iterable[str], reason: str | None = None, by: str | None = None
+) -> Iterator[ControlEvent]:
+    """Yield the control for each of these executions, by their full ids."""
+    return (ControlEvent(weid, action, reason=reason, by=by) for weid in executions)

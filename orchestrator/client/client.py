@@ -7,7 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.application.errors import Busy, StartRejected
+from orchestrator.application.errors import (
+    Busy,
+    InvalidSpec,
+    OrchestratorError,
+    PayloadMissing,
+    RecordNotFound,
+    StartRejected,
+)
 from orchestrator.application.explain.run_status import RunStatus, make_run_status
 from orchestrator.application.explain.status_view import StatusView
 from orchestrator.application.records.decisions import (
@@ -24,8 +31,14 @@ from orchestrator.client.bulk import BulkAction, BulkControls
 from orchestrator.client.controls import BulkResult, ControlResult, Controls
 from orchestrator.client.ends import Ends, read_outcome
 from orchestrator.client.payloads import ClientPayloads
-from orchestrator.client.replies import REPLY_TIMEOUT_S, Replies
-from orchestrator.client.starts import StartOptions, StartResult, StartWriter, WorkflowSource
+from orchestrator.client.replies import REPLY_TIMEOUT_S, NoReply, Replies
+from orchestrator.client.starts import (
+    StartOptions,
+    StartRequest,
+    StartResult,
+    StartWriter,
+    WorkflowSource,
+)
 from orchestrator.deprecation import renamed_arguments, renamed_attribute
 from orchestrator.redis_rq.backlog import Backlog
 from orchestrator.redis_rq.connection import Client as RedisClient
@@ -172,6 +185,46 @@ class Client:
                 sent += pipe.execute()
         return sent
 
+    def send_starts(self, requests: Sequence[StartRequest]) -> list[str | OrchestratorError]:
+        """Send starts that differ in their options, without waiting; returns the entry id of each, or its
+        error. An invalid start does not prevent the others."""
+        writer, sent = StartWriter(self._payloads), list[str | OrchestratorError]()
+        for batch in batches(requests, START_BATCH_SIZE):
+            sent += self._send_batch([self._write_start(writer, one) for one in batch])
+        return sent
+
+    def _write_start(self, writer: StartWriter, one: StartRequest) -> dict[Any, Any] | OrchestratorError:
+        try:
+            return writer.fields(one.workflow, one.inputs, one.execution_id, one.options)
+        except (InvalidSpec, StartRejected) as error:
+            return error
+
+    def _send_batch(
+        self, starts: Sequence[dict[Any, Any] | OrchestratorError]
+    ) -> list[str | OrchestratorError]:
+        """Send those starts that have fields; the others stay as they are."""
+        self._backlog.check(is_check_forced=len(starts) > 1)
+        with translate_errors(), self._redis.pipeline(transaction=False) as pipe:
+            for one in starts:
+                if isinstance(one, dict):
+                    pipe.xadd(self._keys.starts, one)
+            entry_ids: Iterator[str] = iter(pipe.execute())
+        return [next(entry_ids) if isinstance(one, dict) else one for one in starts]
+
+    def wait_for_starts(
+        self, entry_ids: Sequence[str], timeout_s: float = REPLY_TIMEOUT_S
+    ) -> list[StartResult | OrchestratorError]:
+        """Wait for the replies to starts, together no longer than `timeout_s`; returns for each the execution
+        that it led to, or its error: StartRejected, NoReply or RequestLost."""
+        replies = self._replies.wait_many(entry_ids, timeout_s)
+        return [one if isinstance(one, NoReply) else self._try_start(one) for one in replies]
+
+    def _try_start(self, reply: Mapping[str, Any]) -> StartResult | OrchestratorError:
+        try:
+            return self._read_start(reply)
+        except (StartRejected, PayloadMissing, RecordNotFound) as error:
+            return error
+
     @renamed_arguments(within_s="timeout_s")
     def wait_for_reply(self, entry_id: str, timeout_s: float = REPLY_TIMEOUT_S) -> dict[str, Any]:
         """Wait for the coordinator's reply to a start, and return it."""
@@ -280,6 +333,14 @@ class Client:
         """Permanently delete every ended execution that matches a filter, and that failed with a failure of
         failures(), if its id is given."""
         return self._bulk.send("delete", wanted, REPLY_TIMEOUT_S, failure=failure)
+
+    def control_each(
+        self, action: BulkAction, executions: Iterable[str], reason: str | None = None, by: str | None = None
+    ) -> BulkResult:
+        """Cancel, retry or delete each of these executions. One that cannot follow does not stop the others;
+        raises RecordNotFound, before anything is sent, if one does not exist."""
+        full_ids = [self.store.full_id(one) for one in executions]
+        return self._bulk.send_to(action, full_ids, REPLY_TIMEOUT_S, reason, by)
 
     def select(
         self, action: BulkAction, wanted: ExecutionFilter, failure: str | None = None

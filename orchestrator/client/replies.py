@@ -102,6 +102,24 @@ class Replies:
                 raise NoReply(entry_id, timeout_s, self._find_held_queue(stream, entry_id))
             time.sleep(0.01)  # fakeredis returns at once instead of blocking
 
+    def wait_many(self, entry_ids: Sequence[str], timeout_s: float) -> list[dict[str, Any] | NoReply]:
+        """Wait for the replies to starts, together no longer than `timeout_s`; NoReply in place of one that
+        does not come. It waits for one reply at a time, and reads all others that exist by then."""
+        deadline, found = time.monotonic() + timeout_s, dict[str, dict[str, Any] | NoReply]()
+        missing = list(dict.fromkeys(entry_ids))
+        while missing:
+            replies = zip(missing, self.read_many(missing), strict=True)
+            found |= {entry_id: reply for entry_id, reply in replies if reply is not None}
+            missing = [entry_id for entry_id in missing if entry_id not in found]
+            if not missing:
+                break
+            left_s = deadline - time.monotonic()
+            try:
+                found[missing[0]] = self.wait(missing[0], max(left_s, 0))
+            except NoReply as error:
+                found[missing[0]] = error
+        return [found[entry_id] for entry_id in entry_ids]
+
     def request_for_start(self, entry_id: str) -> ReplyRequest:
         return ReplyRequest(entry_id, entry_id, self._keys.starts)
 

@@ -72,6 +72,16 @@ class StartOptions:
         return fields
 
 
+@dataclass(frozen=True, slots=True)
+class StartRequest:
+    """One of several starts, with options of its own."""
+
+    workflow: WorkflowSource
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    execution_id: str | None = None
+    options: StartOptions | None = None
+
+
 class StartWriter:
     """Makes the fields of start events. A spec that is used several times is checked once."""
 

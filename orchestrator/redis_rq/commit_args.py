@@ -6,7 +6,8 @@ that many commits write to are batched: the script runs them once per key, after
 One call writes several commits. `n *` means a number, then that many of what follows; `0 | 1 ...` means 0, or
 1 and then what follows.
 
-    KEYS  leases, sequences, counters, the prefix of records, the executions written in part
+    KEYS  leases, sequences, counters, the prefix of records, the executions written in part, the prefix of
+          the channels of changes
     ARGV  group, how many pending entries to look up at a time
           n * spec of a new execution: key, document
           n * stream with entries that must still be pending: name, lowest and highest entry id
@@ -116,7 +117,8 @@ class CommitArgs:
         for stream, ids in pending_refs.items():
             args += [stream, min(ids, key=_parse_entry_id), max(ids, key=_parse_entry_id)]
         args += commits
-        return [keys.leases, keys.sequences, keys.counters, keys.workflow(""), keys.partial], args
+        shared = [keys.leases, keys.sequences, keys.counters, keys.workflow(""), keys.partial]
+        return [*shared, keys.changed("")], args
 
     def args_of(self, commit: Commit, version: str, spec: int = 0) -> Command:
         """The arguments of one commit; `spec` is the position of a new execution's spec in the call."""

@@ -18,6 +18,8 @@ from orchestrator.redis_rq.scripts import Script
 
 READ_BATCH_SIZE = 50
 """A letter has up to 150 kB."""
+MAX_LETTERS_READ = 1_000
+"""A page of letters ends after so many, even if few of them have the wanted reason."""
 MAX_REPLAYED_FIELDS = 1_000
 """A script cannot pass on many thousands of args. The largest event has a dozen fields."""
 
@@ -42,19 +44,47 @@ class DeadLetter:
     """The fields of which a part is missing."""
 
 
+@dataclass(frozen=True, slots=True)
+class LetterPage:
+    """Some letters, and the entry to continue after; None at the end."""
+
+    letters: list[DeadLetter]
+    cursor: str | None = None
+
+
 class DeadLetters:
     def __init__(self, client: Client, keys: Keys | None = None) -> None:
         self._client, self._keys = client, keys or Keys()
         self._replay = Script(client, "replay_dead_letter")
 
-    def newest(self, reason: str = "") -> Iterator[DeadLetter]:
-        """All letters, the newest first; with a text, those whose reason contains it."""
-        before = "+"
+    def newest(self, reason: str = "", after: str | None = None) -> Iterator[DeadLetter]:
+        """All letters, the newest first, or those that follow one; with a text, those whose reason contains
+        it."""
+        return (letter for letter in self._all(after) if reason.lower() in letter.reason.lower())
+
+    def page(self, reason: str = "", limit: int = 50, after: str | None = None) -> LetterPage:
+        """A page of letters, the newest first. It may end early, if few of the letters have the reason."""
+        found: list[DeadLetter] = []
+        last = after
+        for number, letter in enumerate(self._all(after), 1):
+            if reason.lower() in letter.reason.lower():
+                if len(found) == limit:
+                    return LetterPage(found, last)
+                found.append(letter)
+            last = letter.entry
+            if number == MAX_LETTERS_READ:
+                return LetterPage(found, last)
+        return LetterPage(found)
+
+    def count(self) -> int:
+        with translate_errors():
+            return int(self._client.xlen(self._keys.dead_letters))
+
+    def _all(self, after: str | None) -> Iterator[DeadLetter]:
+        before = "+" if after is None else f"({after}"
         while entries := self._entries(before):
             for entry, fields in entries:
-                letter = _letter(entry, fields)
-                if reason.lower() in letter.reason.lower():
-                    yield letter
+                yield _letter(entry, fields)
             before = f"({entries[-1][0]}"
 
     def get(self, entry: str) -> DeadLetter:

@@ -425,6 +425,7 @@ class RedisEventLog:
         keys, trimmed, deleted = self._keys, 0, DROP_BATCH_SIZE
         args = [len(self._streams), self._retention_ms, GROUP, CONSUMER_GONE_AFTER_MS, DROP_BATCH_SIZE]
         args += [keys.workflow(""), keys.history(""), keys.step_log(""), keys.execution(""), keys.indexes]
+        args.append(keys.changed(""))
         while deleted >= DROP_BATCH_SIZE:
             with translate_errors():
                 entries, deleted = self._trim([*self._streams, keys.ended, keys.leaving], args)

@@ -47,6 +47,7 @@
                                       executor gave back; not_shared: values that could not be written;
                                       conflicts: decisions repeated because another coordinator was first
 <p>:done:<wf_exec_id>         channel the final status of an execution
+<p>:changed:<wf_exec_id>      channel an empty message per commit of an execution, and one for its deletion
 
 rq:job:<job id>, rq:queue:<p>.<queue>, rq:queues, rq:failed:<p>.<queue>: RQ's own, written only by our
 scripts and by RQ. Queues carry the prefix so that a team's own jobs and ours never mix. A job id begins with
@@ -265,6 +266,10 @@ class Keys:
 
     def done(self, workflow_execution_id: str) -> str:
         return f"{self.prefix}:done:{workflow_execution_id}"
+
+    def changed(self, workflow_execution_id: str) -> str:
+        """The channel of the changes of an execution; with an empty id, the prefix of these channels."""
+        return f"{self.prefix}:changed:{workflow_execution_id}"
 
     def queue(self, name: str, priority: int = 3) -> str:
         """The RQ queue of one of our queues; each priority other than the default has its own."""

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.errors import RecordNotFound, StartRejected, Unavailable
+from effort import count
+from orchestrator.application.errors import InvalidSpec, RecordNotFound, StartRejected, Unavailable
 from orchestrator.application.records.decisions import Cancelled, Complete, Failed
 from orchestrator.client import (
     AsyncClient,
@@ -21,6 +22,8 @@ from orchestrator.client import (
     ExecutionFilter,
     NoReply,
     RequestLost,
+    StartRequest,
+    StartResult,
     StillRunning,
 )
 from orchestrator.client.async_client import MAX_THREADS
@@ -121,6 +124,23 @@ def test_a_program_on_asyncio_starts_controls_and_follows_executions(system: Sta
         assert len(await client.details(page.executions)) == 1
         assert [one.execution_id async for one in client.list_all()] == ["two", "one"]
 
+        requests = [StartRequest(ADD, {}, "one"), StartRequest("nothing"), StartRequest({"steps": 1})]
+        sent = await client.send_starts([*requests, StartRequest(WAIT, {}, "four")])
+        assert isinstance(sent[2], InvalidSpec)
+        taken, unknown, four = await client.wait_for_starts([one for one in sent if isinstance(one, str)])
+        assert isinstance(taken, StartRejected)
+        assert isinstance(unknown, StartRejected)
+        assert isinstance(four, StartResult)
+        assert four.execution_id == "four"
+        [late] = await client.wait_for_starts(["99999999999999-0"], timeout_s=0.05)
+        assert isinstance(late, RequestLost)
+        with pytest.raises(RecordNotFound):
+            await client.control_each("cancel", ["four", "nothing"])
+        bulk = await client.control_each("cancel", ["four", "one"], "enough", "ada")
+        assert bulk.done == [four.workflow_execution_id]
+        assert len(bulk.rejected) == 1
+        assert await client.wait("four") == Cancelled("enough")
+
         await client.start(FAIL, execution_id="three")
         with pytest.raises(ExecutionFailed, match="as asked"):
             await client.result("three")
@@ -137,23 +157,26 @@ def test_a_program_on_asyncio_starts_controls_and_follows_executions(system: Sta
     use(system.url, scenario)
 
 
+TASKS = count(250, 1_000)
+
+
 @pytest.mark.slow
-def test_a_thousand_tasks_wait_on_a_few_threads(system: Stack) -> None:
+def test_many_tasks_wait_on_a_few_threads(system: Stack) -> None:
     async def scenario(client: AsyncClient) -> tuple[list[Any], int]:
-        entries = await client.start_many([WAIT] * 1_000, [{}] * 1_000, [f"x{n}" for n in range(1_000)])
+        entries = await client.start_many([WAIT] * TASKS, [{}] * TASKS, [f"x{n}" for n in range(TASKS)])
         waiting = [asyncio.create_task(client.wait_for_reply(one, PATIENCE_S)) for one in entries]
         replies = await asyncio.gather(*waiting)
         ends = [asyncio.create_task(client.wait(one["execution_id"])) for one in replies]
         await asyncio.sleep(0)
         threads = sum(one.name.startswith("orchestrator-client") for one in threading.enumerate())
         bulk = await client.cancel_all(ExecutionFilter(), "enough", "ada")
-        assert len(bulk.done) == 1_000
+        assert len(bulk.done) == TASKS
         return await asyncio.gather(*ends), threads
 
     ends, threads = use(system.url, scenario)
 
-    assert ends == [Cancelled("enough")] * 1_000
-    assert 0 < threads <= MAX_THREADS
+    assert ends == [Cancelled("enough")] * TASKS
+    assert 0 < threads <= MAX_THREADS < TASKS
 
 
 # ---- waiting

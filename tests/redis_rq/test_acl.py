@@ -163,6 +163,7 @@ ADMINISTRATION = (
 )
 FORBIDDEN: dict[str, tuple[str, ...]] = {
     "producer": (
+        "SUBSCRIBE orchestrator:changed:x",
         "XADD orchestrator:events:0 * type control",
         "XRANGE orchestrator:starts - +",
         "XDEL orchestrator:starts 1-1",
@@ -198,6 +199,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     ),
     "coordinator": ("HSET rq:worker:x state x", "SMEMBERS rq:workers", "LPOP rq:queue:default"),
     "reader": (
+        "PUBLISH orchestrator:changed:x y",
         "XADD orchestrator:starts * spec x",
         "XADD orchestrator:events:0 * type control",
         "HSET orchestrator:workflow:x#1 status complete",
@@ -210,6 +212,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
         "HSET rq:job:x data x",
     ),
     "operator": (
+        "PUBLISH orchestrator:changed:x y",
         "HSET orchestrator:workflow:x#1 status complete",
         "DEL orchestrator:workflow:x#1",
         "ZREM orchestrator:leases x",
@@ -249,6 +252,22 @@ def test_a_script_of_a_worker_can_neither_stop_workers_nor_find_jobs(
 ) -> None:
     with guarded.client("worker") as client, pytest.raises(ResponseError, match=NOT_ALLOWED):
         client.eval(f"return redis.call({command})", 0)
+
+
+@pytest.mark.parametrize("user", ["reader", "operator"])
+def test_changes_of_an_execution_are_published_by_a_coordinator_and_read_by_pages(
+    guarded: GuardedRedis, user: str
+) -> None:
+    channel = "orchestrator:changed:x#1"
+    with guarded.client("coordinator") as coordinator, guarded.client(user) as client:
+        subscription = client.pubsub()
+        subscription.subscribe(channel)
+        assert subscription.get_message(timeout=30)["type"] == "subscribe"
+
+        assert coordinator.publish(channel, "") == 1
+
+        assert subscription.get_message(timeout=30)["type"] == "message"
+        subscription.close()
 
 
 def test_a_reader_gets_a_large_value_and_cannot_make_it_expire(guarded: GuardedRedis) -> None:

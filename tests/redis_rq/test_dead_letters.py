@@ -10,7 +10,8 @@ from click.testing import CliRunner, Result
 
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli import main
-from orchestrator.redis_rq.dead_letters import DeadLetterNotFound, DeadLetters
+from orchestrator.redis_rq import dead_letters
+from orchestrator.redis_rq.dead_letters import DeadLetterNotFound, DeadLetters, LetterPage
 from orchestrator.redis_rq.letter_limits import MAX_LETTER_BYTES, MAX_LETTER_FIELD_CHARS
 from worlds.documents import document, step
 from worlds.redis_world import RedisWorld
@@ -38,6 +39,50 @@ def letters(world: RedisWorld) -> DeadLetters:
 
 
 # ---- reading and sending again
+
+
+def test_letters_have_pages(world: RedisWorld, letters: DeadLetters) -> None:
+    entries = [
+        str(world.client.xadd(world.keys.dead_letters, {"reason": f"{'odd' if n % 2 else 'even'} {n}"}))
+        for n in range(240)
+    ]
+
+    found: list[list[str]] = []
+    after = None
+    while True:
+        page = letters.page("ODD", 50, after)
+        found.append([one.entry for one in page.letters])
+        after = page.cursor
+        if after is None:
+            break
+
+    assert [len(one) for one in found] == [50, 50, 20]
+    assert [entry for one in found for entry in one] == entries[::-2]
+    assert letters.count() == 240
+
+
+def test_a_full_page_that_is_the_last_has_no_cursor(world: RedisWorld, letters: DeadLetters) -> None:
+    for _ in range(3):
+        world.client.xadd(world.keys.dead_letters, {"reason": "r"})
+
+    assert (len(letters.page("", 3).letters), letters.page("", 3).cursor) == (3, None)
+    assert letters.page("", 2).cursor is not None
+    assert letters.page("other") == LetterPage([])
+
+
+def test_a_page_of_letters_ends_early_if_few_have_the_reason(
+    world: RedisWorld, letters: DeadLetters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "MAX_LETTERS_READ", 60)
+    wanted = str(world.client.xadd(world.keys.dead_letters, {"reason": "wanted"}))
+    for _ in range(100):
+        world.client.xadd(world.keys.dead_letters, {"reason": "other"})
+
+    first = letters.page("wanted")
+    second = letters.page("wanted", after=first.cursor)
+
+    assert (first.letters, second.cursor) == ([], None)
+    assert [one.entry for one in second.letters] == [wanted]
 
 
 def test_the_newest_comes_first(world: RedisWorld, letters: DeadLetters) -> None:

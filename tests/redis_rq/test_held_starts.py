@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from redis.exceptions import ResponseError
 
+from effort import sample
 from orchestrator.application.errors import Busy, Unavailable
 from orchestrator.client import NoReply, RequestLost
 from orchestrator.coordinator.loop import Coordinator
@@ -450,7 +451,7 @@ def test_a_coordinator_that_dies_with_any_of_its_messages_loses_no_held_start(
     entries, messages = mortal_run(world, lines, None)
     assert held(world) == ["a2"]
 
-    for number in range(1, messages + 1):
+    for number in sample(range(1, messages + 1), 12):
         entries, _ = mortal_run(world, lines, number)
         world.killed("mortal")
         heir = world.coordinator("heir", world.connect(), reclaim_after_ms=0)

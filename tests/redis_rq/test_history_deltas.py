@@ -33,7 +33,7 @@ from orchestrator.redis_rq.verify.verifier import Verifier
 from worlds.documents import Json, document, step
 from worlds.redis_world import RedisWorld
 
-PLAYS = count(40, 200)
+PLAYS = count(20, 200)
 SEEDS_OF_ONE_TEST = 10
 
 

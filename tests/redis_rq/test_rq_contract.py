@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -23,6 +22,7 @@ from orchestrator.redis_rq.job_codec import RUN_STEP, job_args, read_job, read_p
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.lost_reasons import WRONG_SERIALIZER
 from orchestrator.worker.step_job import StepJob
+from processes import ROOT, run_module
 from servers.redis_server import RedisServer
 from worlds.commits import creation, written
 from worlds.documents import Json, document, step
@@ -85,9 +85,9 @@ class Ours:
 
     def work(self, burst: bool) -> None:
         assert burst
-        command = [sys.executable, "-m", "orchestrator", "worker", "--burst", "--redis-url", self._url]
+        command = ["orchestrator", "worker", "--burst", "--redis-url", self._url]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        done = run_module(command, environment, ROOT, 300)
         assert done.returncode == 0, done.stderr
 
 

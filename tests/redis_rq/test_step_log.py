@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from cli.commands.test_views import command, lines_until, orchestrator
+from orchestrator.application.explain.history_text import describe_entry
 from orchestrator.application.records.step_log import LINES_OMITTED, MAX_LINES_PER_RUN, LogLine
-from orchestrator.cli.output.history_lines import describe_entry
 from orchestrator.client import Client
 from orchestrator.invocation.exceptions import NON_RETRYABLE_VARIABLE
 from orchestrator.redis_rq.connection import Client as RedisClient

@@ -3,6 +3,7 @@
 --
 -- KEYS[1] the leases   KEYS[2] the sequences of the queues   KEYS[3] the counters   KEYS[4] the prefix of records
 -- KEYS[5] what is to be repaired: executions that were written in part, and members that could not be removed
+-- KEYS[6] the prefix of the channels on which a change of an execution is published
 -- ARGV    see commit_args.py
 -- Returns one STATUS for each commit; after an error two lists, the statuses and the texts of the errors, "" for none.
 --
@@ -86,6 +87,9 @@ local function write_rest(last, new, pushed)
   end
 end
 
+-- The executions that were written or deleted.
+local changed = {}
+
 -- Write one commit, whose last argument is ARGV[last]. Returns its status, and the id of the execution if it is written.
 local function write_commit(last)
   local entries = read_required_entries()
@@ -109,11 +113,16 @@ local function write_commit(last)
   run_commands(must) -- fragile writes
   write_record()
   mark_answered(entries)
+  local execution = string.sub(record, #KEYS[4] + 1)
+  changed[#changed + 1] = execution
+  if new and new.replaced and new.replaced.id ~= execution then
+    changed[#changed + 1] = new.replaced.id
+  end
   local is_done, problem = pcall(write_rest, last, new, pushed)
   if not is_done then
     kept_errors[#kept_errors + 1] = error_text(problem)
   end
-  return STATUS.YES, string.sub(record, #KEYS[4] + 1)
+  return STATUS.YES, execution
 end
 
 local statuses, written = {}, {}
@@ -149,6 +158,11 @@ for _, removal in ipairs(kept_removals) do
   for n = 2, #removal do
     redis.pcall("SADD", KEYS[5], removal[1] .. "\n" .. removal[n])
   end
+end
+-- Last, so that a subscriber reads what was written. Errors are ignored: the Redis user may lack the right to publish,
+-- and subscribers also look for changes on their own.
+for _, execution in ipairs(changed) do
+  redis.pcall("PUBLISH", KEYS[6] .. execution, "")
 end
 if has_errors then
   return { statuses, texts }

@@ -4,8 +4,8 @@
 -- KEYS[1..n] the streams   KEYS[n+1] the ended executions, by their end   KEYS[n+2] the ended executions with a
 -- retention of their own, by when they are deleted
 -- ARGV[1] n   ARGV[2] the retention in ms   ARGV[3] our group   ARGV[4] after how many idle ms a consumer is deleted
--- ARGV[5] the maximum number of executions to delete   ARGV[6..10] the prefixes of records, histories, step logs,
--- execution pointers and indexes
+-- ARGV[5] the maximum number of executions to delete   ARGV[6..11] the prefixes of records, histories, step logs,
+-- execution pointers and indexes, and of the channels on which a change of an execution is published
 -- Returns the number of entries deleted from the streams, and the number of executions.
 local function is_before(a, b)
   local a_ms, a_n = string.match(a, "^(%d+)-(%d+)$")
@@ -60,6 +60,7 @@ local function delete_ended(ended, before)
         redis.call("ZREM", indexes .. "status:" .. final, id)
       end
       redis.call("DEL", records .. id, histories .. id, step_logs .. id)
+      redis.pcall("PUBLISH", ARGV[11] .. id, "")
       local execution = executions .. (string.match(id, "#(.*)$") or id)
       if redis.call("GET", execution) == id then
         redis.call("DEL", execution)

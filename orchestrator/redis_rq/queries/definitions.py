@@ -25,6 +25,41 @@ class Definition:
     open: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A registered name, and how many executions of the registered version are open."""
+
+    name: str
+    workflow_id: str
+    registered_at: str | None
+    open: int
+    is_scheduled: bool
+
+
+def registrations(client: Client, keys: Keys) -> list[Registration]:
+    """All registered workflows, sorted by name, in two round trips and without their documents."""
+    with translate_errors(), client.pipeline(transaction=False) as pipe:
+        pipe.hgetall(keys.definitions)
+        pipe.hkeys(keys.schedules)
+        registered, scheduled = pipe.execute()
+        for workflow_id in registered.values():
+            pipe.hmget(keys.spec(workflow_id), ["executions", "registered_ms"])
+        rows = pipe.execute()
+    return sorted(
+        (
+            Registration(
+                name,
+                workflow_id,
+                None if at_ms is None else iso(int(at_ms)),
+                int(count or 0),
+                name in scheduled,
+            )
+            for (name, workflow_id), (count, at_ms) in zip(registered.items(), rows, strict=True)
+        ),
+        key=lambda one: one.name,
+    )
+
+
 def definitions(client: Client, keys: Keys) -> list[Definition]:
     """All registered workflows, sorted by name. This reads every stored spec, so it is meant for
     operators."""

@@ -21,7 +21,7 @@ from orchestrator.application.values.unit_id import UnitId
 from orchestrator.redis_rq.connection import Client, execute_pipeline, translate_errors
 from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.keys import Keys, timer_member
-from orchestrator.redis_rq.queries.listing import ExecutionFilter, Listing, Summary
+from orchestrator.redis_rq.queries.listing import ExecutionFilter, Listing, Page, Summary
 from orchestrator.redis_rq.record_codec import unit_field
 from orchestrator.redis_rq.scripts import batches
 from orchestrator.redis_rq.store import RedisStore
@@ -49,6 +49,21 @@ class FailureGroup:
     last_at: str | None = None
     examples: list[str] = field(default_factory=list)
 
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "failure": self.cause.id,
+            "workflow": self.cause.workflow,
+            "step": self.cause.step or None,
+            "kind": self.cause.kind,
+            "type": self.cause.type,
+            "message": self.cause.message,
+            "failed": self.failed,
+            "retrying": self.retrying,
+            "first_at": self.first_at,
+            "last_at": self.last_at,
+            "examples": self.examples,
+        }
+
 
 @dataclass(slots=True)
 class FailureReport:
@@ -59,6 +74,16 @@ class FailureReport:
     checked: int = 0
     is_complete: bool = True
     ungrouped: int = 0
+
+    def as_dict(self, limit: int) -> dict[str, Any]:
+        """The report as plain JSON, with at most `limit` groups."""
+        return {
+            "failures": [one.as_dict() for one in self.groups[:limit]],
+            "groups": len(self.groups),
+            "checked": self.checked,
+            "complete": self.is_complete,
+            "ungrouped": self.ungrouped,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +101,15 @@ class Failures:
         self._client, self._keys, self._store = client, keys, store
         self._listing = Listing(client, keys)
 
-    def report(self, wanted: ExecutionFilter) -> FailureReport:
-        """Group all failures that match a filter, whatever statuses it names."""
+    def report(self, wanted: ExecutionFilter, max_executions: int | None = None) -> FailureReport:
+        """Group the failures that match a filter, whatever statuses it names: those of the newest executions,
+        and as many of the steps that wait for their next attempt."""
         groups: dict[FailureCause, FailureGroup] = {}
         report = FailureReport([])
         causes = _Causes(self._store)
         for find in (self._failed, self._retrying):
             found = find(wanted, causes)
-            for failure in islice(found, MAX_EXECUTIONS):
+            for failure in islice(found, MAX_EXECUTIONS if max_executions is None else max_executions):
                 report.checked += 1
                 if failure.cause is None:
                     report.ungrouped += 1
@@ -101,13 +127,29 @@ class Failures:
             if failure.cause is not None and failure.cause.id == failure_id:
                 yield failure.execution
 
+    def page(
+        self, failure_id: str, wanted: ExecutionFilter, limit: int = 50, cursor: str | None = None
+    ) -> Page:
+        """A page of the executions that failed with this cause, the newest first. It may end early, like any
+        page of a list."""
+        causes = _Causes(self._store, failure_id)
+
+        def has_cause(executions: Sequence[Summary]) -> list[bool]:
+            found = self._find_causes(executions, causes)
+            return [cause is not None and cause.id == failure_id for cause in found]
+
+        return self._listing.page(_failed(wanted), limit, cursor, has_cause)
+
     def _failed(self, wanted: ExecutionFilter, causes: _Causes) -> Iterator[_Failure]:
-        failed = replace(wanted, statuses=[WorkflowStatus.FAILED])
-        for page in batches(self._listing.all(failed, PAGE_SIZE), PAGE_SIZE):
-            fields = [(one.workflow_execution_id, "error") for one in page]
-            for one, error in zip(page, self._read(fields), strict=True):
-                cause = causes.find(one, error.get("step"), error)
+        for page in batches(self._listing.all(_failed(wanted), PAGE_SIZE), PAGE_SIZE):
+            for one, cause in zip(page, self._find_causes(page, causes), strict=True):
                 yield _Failure(one.workflow_execution_id, cause, one.ended_at or one.created_at)
+
+    def _find_causes(self, failed: Sequence[Summary], causes: _Causes) -> Iterator[FailureCause | None]:
+        """Yield the cause of each of some failed executions."""
+        fields = [(one.workflow_execution_id, "error") for one in failed]
+        for one, error in zip(failed, self._read(fields), strict=True):
+            yield causes.find(one, error.get("step"), error)
 
     def _retrying(self, wanted: ExecutionFilter, causes: _Causes) -> Iterator[_Failure]:
         """Each execution once per cause, though many of its items may wait."""
@@ -176,6 +218,10 @@ class _Causes:
             return {**error, "message": "its record cannot be read"}
         redacted: Mapping[str, Any] = make_record_view(record)(dict(error))
         return redacted
+
+
+def _failed(wanted: ExecutionFilter) -> ExecutionFilter:
+    return replace(wanted, statuses=[WorkflowStatus.FAILED])
 
 
 def _count(group: FailureGroup, failure: _Failure) -> None:

@@ -12,7 +12,7 @@ moved between two reads would be missed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +40,7 @@ class InvalidCursor(OrchestratorError):
 @dataclass(frozen=True, slots=True)
 class ExecutionFilter:
     """Which executions to list: those that match every given filter. Creation times are in ms: `since_ms` is
-    included, `until_ms` is not."""
+    included, `until_ms` is not. `text` is a part of the id, the name, the group or a label, in any case."""
 
     statuses: Sequence[WorkflowStatus] = ()
     name: str | None = None
@@ -48,6 +48,7 @@ class ExecutionFilter:
     labels: Mapping[str, str] = field(default_factory=dict)
     since_ms: int | None = None
     until_ms: int | None = None
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,13 @@ class Summary:
     def execution_id(self) -> str:
         return self.workflow_execution_id.partition("#")[2]
 
+    @property
+    def took_s(self) -> float | None:
+        """From its creation to its end; None while it is open."""
+        if self.ended_at is None:
+            return None
+        return max(parse_iso_ms(self.ended_at) - parse_iso_ms(self.created_at), 0) / 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -79,24 +87,36 @@ class Page:
 Entry = tuple[float, str]
 """An entry of an index: its score, and the id of its execution."""
 
+Predicate = Callable[[Sequence[Summary]], Sequence[bool]]
+"""Whether each of some executions is wanted, by what no index and no summary has."""
+
 
 class Listing:
     def __init__(self, client: Client, keys: Keys) -> None:
         self._client, self._keys = client, keys
 
-    def page(self, wanted: ExecutionFilter, limit: int = 50, cursor: str | None = None) -> Page:
+    def page(
+        self,
+        wanted: ExecutionFilter,
+        limit: int = 50,
+        cursor: str | None = None,
+        keep: Predicate | None = None,
+    ) -> Page:
+        """A page of the executions that match a filter, and for which `keep` is true if it is given."""
         if limit < 1:
             raise ValueError(f"the limit of a page must be at least 1, not {limit}")
         after = None if cursor is None else _read_cursor(cursor)
         leading, *others = self._plan(wanted)
         found: list[Summary] = []
+        has_condition = wanted.text is not None or keep is not None
         for _ in range(MAX_SCANS):
-            max_entries = SCAN_BATCH_SIZE if others else limit + 1 - len(found)
+            is_sparse = bool(others) or has_condition
+            max_entries = SCAN_BATCH_SIZE if is_sparse else limit + 1 - len(found)
             entries = self._scan(leading, wanted, after, max_entries)
             rest = self._matching(entries, others)
             while rest:
-                batch = rest[: limit + 1 - len(found)]
-                for summary, entry in self._summaries(batch, wanted):
+                batch = rest if has_condition else rest[: limit + 1 - len(found)]
+                for summary, entry in _keep(list(self._summaries(batch, wanted)), keep):
                     if len(found) == limit:
                         return Page(found, _cursor(after))
                     found.append(summary)
@@ -198,6 +218,13 @@ class Listing:
                 yield summary, entry
 
 
+def _keep(found: list[tuple[Summary, Entry]], keep: Predicate | None) -> Iterable[tuple[Summary, Entry]]:
+    if keep is None:
+        return found
+    kept = keep([summary for summary, _ in found])
+    return (one for one, is_kept in zip(found, kept, strict=True) if is_kept)
+
+
 def _summary(workflow_execution_id: str, row: Any) -> Summary | None:
     """None for a record that is deleted or unreadable: it must not hide the others."""
     if isinstance(row, Exception) or row[0] is None:
@@ -224,7 +251,14 @@ def _is_wanted(one: Summary, wanted: ExecutionFilter) -> bool:
         return False
     if wanted.name not in (None, one.name) or wanted.group not in (None, one.group):
         return False
+    if wanted.text is not None and not _has_text(one, wanted.text.lower()):
+        return False
     return wanted.labels.items() <= one.labels.items()
+
+
+def _has_text(one: Summary, text: str) -> bool:
+    labels = (f"{name}={value}" for name, value in one.labels.items())
+    return any(text in part.lower() for part in (one.execution_id, one.name or "", one.group or "", *labels))
 
 
 def _is_in_time(one: Summary, wanted: ExecutionFilter) -> bool:

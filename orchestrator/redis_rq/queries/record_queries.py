@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -53,11 +53,23 @@ class RecordQueries:
             finally:
                 channel.close()
 
-    def history(self, workflow_execution_id: str, start: int) -> list[str]:
-        """The history entries from a position on, as they are stored."""
+    def history(self, workflow_execution_id: str, start: int, count: int | None = None) -> list[str]:
+        """The history entries from a position on, as they are stored: all of them, or `count`."""
+        last = -1 if count is None else start + count - 1
         with translate_errors():
-            found: Any = self.client.lrange(self.keys.history(workflow_execution_id), start, -1)
+            found: Any = self.client.lrange(self.keys.history(workflow_execution_id), start, last)
         return list(found)
+
+    def history_range(self, workflow_execution_id: str, first: int, count: int) -> list[str]:
+        """At most `count` entries of the history from a position on, as they are stored."""
+        key = self.keys.history(workflow_execution_id)
+        with translate_errors():
+            found: Any = self.client.lrange(key, first, first + count - 1)
+        return list(found)
+
+    def history_length(self, workflow_execution_id: str) -> int:
+        with translate_errors():
+            return int(self.client.llen(self.keys.history(workflow_execution_id)))
 
     def log_lines(self, workflow_execution_id: str, after: str = "") -> list[tuple[str, LogLine]]:
         """The step log after an entry, each line with its entry id."""
@@ -88,6 +100,25 @@ class RecordQueries:
             for member, at_ms in members
         ]
         return [(execution_id, status) for _, execution_id, status in sorted(listed, reverse=True)[:limit]]
+
+    def count_by_status(self) -> dict[WorkflowStatus, int]:
+        """The number of executions of each status, in one round trip."""
+        with translate_errors(), self.client.pipeline(transaction=True) as pipe:
+            for status in WorkflowStatus:
+                pipe.zcard(self.keys.index(status.value))
+            return dict(zip(WorkflowStatus, pipe.execute(), strict=True))
+
+    def find_full_ids(self, execution_ids: Sequence[str]) -> dict[str, str]:
+        """The full ids of those of some executions that exist, by their execution ids, in one round trip."""
+        if not execution_ids:
+            return {}
+        with translate_errors():
+            found: Any = self.client.mget([self.keys.execution(one) for one in execution_ids])
+        return {
+            execution_id: full_id
+            for execution_id, full_id in zip(execution_ids, found, strict=True)
+            if full_id is not None
+        }
 
     def names(self) -> list[str]:
         """The names of the registered workflows, sorted."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ class RqWorker:
     client subscribes to its command channel: then its process is gone, and only the registration is left. A
     work-horse keeps the connection of its worker open, so a worker that was killed while it was busy is only
     detected by its heartbeats. `executors` are the names that it publishes; None for a worker that publishes
-    none, such as a stock one.
+    none, such as a stock one. `job_id` is the job that it runs; None if it is idle, or runs several at once.
     """
 
     name: str
@@ -44,6 +44,7 @@ class RqWorker:
     late_s: int = 0
     is_connected: bool = True
     executors: tuple[str, ...] | None = None
+    job_id: str | None = None
 
     def has_executor(self, name: str) -> bool | None:
         """Whether it has an executor; None if it does not publish its names."""
@@ -103,7 +104,41 @@ def _worker(name: str, stored: dict[str, str], ttl_s: Any, numsub: Any) -> RqWor
         max(late_s, 0),
         _listeners(numsub) > 0 and "death" not in stored,
         _parse_names(stored.get(EXECUTORS_FIELD, "")),
+        stored.get("current_step") or stored.get("current_job") or None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentStep:
+    """The step that a worker runs."""
+
+    workflow_execution_id: str
+    step: str
+
+    @property
+    def execution_id(self) -> str:
+        return self.workflow_execution_id.partition("#")[2]
+
+
+def find_current_steps(inspection: Inspection, workers: Sequence[RqWorker]) -> dict[str, CurrentStep]:
+    """The steps that workers run, by the names of the workers, in one round trip. Inputs are not read."""
+    busy = [one for one in workers if one.job_id is not None]
+    if not busy:
+        return {}
+    with inspection.client.pipeline(transaction=False) as pipe:
+        for one in busy:
+            pipe.hmget(inspection.keys.rq_job(one.job_id or ""), "description", "worker_name")
+        found = execute_pipeline(pipe)
+    steps = {one.name: _parse_step(reply, one.name) for one, reply in zip(busy, found, strict=True)}
+    return {name: step for name, step in steps.items() if step is not None}
+
+
+def _parse_step(reply: Any, worker: str) -> CurrentStep | None:
+    """The step in the lease of a job; None if the job is not ours, has ended, or runs in another worker."""
+    if isinstance(reply, Exception) or reply[0] is None or reply[1] not in (None, worker):
+        return None
+    parts = str(reply[0]).split("|")
+    return CurrentStep(parts[0], parts[1]) if len(parts) == 5 and "#" in parts[0] else None
 
 
 def _parse_names(text: str) -> tuple[str, ...] | None:

@@ -13,6 +13,7 @@ from effort import count
 from orchestrator.client import ExecutionFilter, FailureGroup
 from orchestrator.redis_rq.queries import failures as module
 from orchestrator.redis_rq.queries.failures import Failures
+from orchestrator.redis_rq.queries.listing import MAX_SCANS, SCAN_BATCH_SIZE
 from servers.redis_contents import calls
 from worlds.documents import Json, document, step
 from worlds.redis_world import RedisWorld
@@ -266,3 +267,49 @@ def test_a_report_ends_at_its_limits_and_says_so(world: RedisWorld, monkeypatch:
     [paid] = [one for one in groups(world) if one.cause.step == "pay"]
     monkeypatch.setattr(module, "MAX_CAUSES", 1)
     assert selected(world, paid) == ["x1"], "beyond the limit, a cause without secrets is still recognized"
+
+
+# ---- pages
+
+
+def test_the_executions_of_a_cause_have_pages(world: RedisWorld) -> None:
+    start(world, ORDER, *(f"x{n}" for n in range(7)))
+    start(world, document(step("ship"), name="order"), *(f"y{n}" for n in range(7)))
+    paid = next(one.cause.id for one in groups(world) if one.cause.step == "pay")
+
+    found: list[list[str]] = []
+    cursor = None
+    while True:
+        page = failures(world).page(paid, ExecutionFilter(), 3, cursor)
+        found.append([one.execution_id for one in page.executions])
+        cursor = page.cursor
+        if cursor is None:
+            break
+
+    assert found == [["x6", "x5", "x4"], ["x3", "x2", "x1"], ["x0"]]
+    assert failures(world).page("unknown", ExecutionFilter()).executions == []
+    until = ExecutionFilter(until_ms=0)
+    assert failures(world).page(paid, until).executions == []
+
+
+def test_a_page_of_a_rare_cause_ends_early_with_a_cursor(world: RedisWorld) -> None:
+    start(world, document(step("ship"), name="order"), "rare")
+    rare = groups(world)[0].cause.id
+    start(world, ORDER, "x1")
+    copies(world, "x1", SCAN_BATCH_SIZE * MAX_SCANS)
+
+    first = failures(world).page(rare, ExecutionFilter(), 10)
+    second = failures(world).page(rare, ExecutionFilter(), 10, first.cursor)
+
+    assert (first.executions, second.cursor) == ([], None)
+    assert [one.execution_id for one in second.executions] == ["rare"]
+
+
+def test_a_report_of_the_newest_says_that_it_is_not_complete(world: RedisWorld) -> None:
+    start(world, ORDER, "x0", "x1", "x2")
+
+    some = failures(world).report(ExecutionFilter(), max_executions=2)
+    whole = failures(world).report(ExecutionFilter(), max_executions=3)
+
+    assert (some.checked, some.is_complete, some.groups[0].examples) == (2, False, ["x2", "x1"])
+    assert (whole.checked, whole.is_complete) == (3, True)

@@ -14,6 +14,7 @@ import pytest
 from redis import ConnectionPool, Redis
 from redis.connection import UnixDomainSocketConnection
 
+from effort import count
 from orchestrator.application.engine.transitions import decide
 from orchestrator.application.records.events import Control, ControlEvent, iso
 from orchestrator.application.records.record import WorkflowRecord
@@ -123,10 +124,11 @@ def any_filter(rng: random.Random) -> ExecutionFilter:
     labels = rng.choice([{}, {}, {"customer": "acme"}, {"customer": "zeta", "kind": "big"}, {"kind": "none"}])
     since, until = rng.choice([None, START_MS + 3]), rng.choice([None, START_MS + 9])
     found = [WorkflowStatus(status) for status in statuses]
-    return ExecutionFilter(found, rng.choice(NAMES), rng.choice(GROUPS), labels, since, until)
+    text = rng.choice([None, None, "X1", "order", "AR", "customer=z", "nothing"])
+    return ExecutionFilter(found, rng.choice(NAMES), rng.choice(GROUPS), labels, since, until, text)
 
 
-@pytest.mark.parametrize("seed_of_chance", range(25))
+@pytest.mark.parametrize("seed_of_chance", range(count(8, 25)))
 def test_what_matches_all_the_time_is_listed_once_and_the_newest_first(
     world: RedisWorld, seed_of_chance: int
 ) -> None:
@@ -162,6 +164,9 @@ def test_what_matches_all_the_time_is_listed_once_and_the_newest_first(
 
 
 # ---- changes during a listing
+
+
+PAGES = count(80, 200)
 
 
 class Dripping(UnixDomainSocketConnection):
@@ -203,12 +208,12 @@ def test_an_execution_that_changes_its_status_during_a_listing_is_not_missed(
         try:
             both = ExecutionFilter([WorkflowStatus.IN_PROGRESS, WorkflowStatus.PAUSED], "order")
             wanted = both if leads == "the name" else ExecutionFilter()
-            found = [ids(slow.page(wanted)) for _ in range(200)]
+            found = [ids(slow.page(wanted)) for _ in range(PAGES)]
         finally:
             stop.set()
             pool.disconnect()
 
-    assert found == [["x"]] * 200
+    assert found == [["x"]] * PAGES
 
 
 # ---- the same score
@@ -281,6 +286,37 @@ def test_a_cursor_leads_on_when_the_execution_it_names_is_gone(world: RedisWorld
     assert ids(listing(world).page(ExecutionFilter(), 2, cursor)) == ["x1", "x0"]
 
 
+# ---- texts
+
+
+def test_a_text_is_a_part_of_the_id_the_name_the_group_or_a_label_in_any_case(world: RedisWorld) -> None:
+    found_by = {
+        "id": Known("by-ÄPFEL-1", START_MS + 5),
+        "name": Known("b", START_MS + 4, name="Äpfel"),
+        "group": Known("c", START_MS + 3, group="xäpfelx"),
+        "label": Known("d", START_MS + 2, labels={"fruit": "äpfel"}),
+        "name of a label": Known("e", START_MS + 1, labels={"äPFEL": "1"}),
+    }
+    others = [Known("f", START_MS, name="äpfe", labels={"fruit": "birnen", "äp": "fel"})]
+    seed(world.client, world.keys, [*found_by.values(), *others])
+
+    for limit in (1, 2, 10):
+        found = all_of(world, ExecutionFilter(text="äpFEl"), limit)
+        assert found == [known.execution_id for known in found_by.values()]
+    assert all_of(world, ExecutionFilter(text="fruit=b"), 10) == ["f"]
+    assert all_of(world, ExecutionFilter(text="a*"), 10) == []
+
+
+def test_a_page_with_a_text_ends_early_if_too_few_executions_have_it(world: RedisWorld) -> None:
+    most = SCAN_BATCH_SIZE * MAX_SCANS
+    others = (Known(f"n{n}", START_MS + n) for n in range(1, most + 100))
+    seed(world.client, world.keys, [*others, Known("wanted", START_MS)])
+
+    first, second = pages(world, ExecutionFilter(text="want"), 10)
+
+    assert (first, second) == ([], ["wanted"])
+
+
 # ---- missing and broken records
 
 
@@ -351,16 +387,16 @@ FILTERS = {
 
 
 @pytest.mark.slow
-def test_a_page_costs_the_same_of_a_hundred_and_of_a_hundred_thousand(world: RedisWorld) -> None:
+def test_a_page_costs_the_same_of_few_and_of_many(world: RedisWorld) -> None:
     costs = dict[str, list[dict[str, int]]]()
-    for count in (100, 100_000):
+    for size in (100, count(10_000, 100_000)):
         world.client.flushall()
         seed(
             world.client,
             world.keys,
             (
                 Known(f"x{n}", START_MS + n // 3, n % 3, "complete", "order", "march", {"customer": "acme"})
-                for n in range(count)
+                for n in range(size)
             ),
             payload="x" * 100,
         )
