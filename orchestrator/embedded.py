@@ -169,11 +169,13 @@ def _is_new_enough(binary: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedStack:
-    """A running system: its client, its Redis, and a function that raises if a process has exited."""
+    """A running system: its client, its Redis, and a function that raises if a process has exited. The
+    settings have the URL of the Redis; a demo has none."""
 
     client: Client
     redis: RedisClient
     check: Callable[[], None] = lambda: None
+    settings: Settings | None = None
 
 
 @contextmanager
@@ -215,7 +217,7 @@ def embedded_stack(
         runtime.spawn()
         try:
             redis = connect(url)
-            yield EmbeddedStack(make_client(settings, redis), redis, runtime.check)
+            yield EmbeddedStack(make_client(settings, redis), redis, runtime.check, settings)
         finally:
             runtime.kill()
 

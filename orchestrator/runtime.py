@@ -212,6 +212,21 @@ def _log_line(line: str, child: str = "") -> None:
 # ---- child processes
 
 
+def start_child(arguments: list[str], environment: dict[str, str], lifeline: int) -> subprocess.Popen[str]:
+    """Start one of our commands. It exits when the pipe is closed whose reading end it inherits."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", *arguments, "--lifeline", str(lifeline)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=environment,
+        pass_fds=[lifeline],
+        start_new_session=True,  # Ctrl-C in the terminal goes to this process only, which stops the rest
+    )
+
+
 @dataclass
 class ChildProcess:
     name: str
@@ -237,17 +252,7 @@ class ChildProcesses:
         self._readers: list[threading.Thread] = []
 
     def start(self, name: str, *arguments: str) -> None:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "orchestrator", *arguments, "--lifeline", str(self._reading_end)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env=self._environment,
-            pass_fds=[self._reading_end],
-            start_new_session=True,  # Ctrl-C in the terminal goes to this process only, which stops the rest
-        )
+        process = start_child(list(arguments), self._environment, self._reading_end)
         child = ChildProcess(name, process)
         self._children.append(child)
         reader = threading.Thread(target=child.forward_output, args=[self._print_line], daemon=True)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from orchestrator.application.explain.formatting import format_count, humanize
 from orchestrator.cli.errors import EXIT_INVALID, InvalidRequest
 from orchestrator.cli.follow import open_record_queries
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
 from orchestrator.cli.output.escaping import print_json, print_text
-from orchestrator.cli.output.formatting import format_count, humanize
 
 if TYPE_CHECKING:
     from orchestrator.client import BulkResult, Client, ControlResult, ExecutionFilter
@@ -64,7 +64,8 @@ def find_selection(
 
     if bool(ids) == (execution_filter is not None or failure is not None):
         raise click.UsageError(
-            "give execution ids, or a filter: --status, --name, --group, --label, --since, --until, --failure"
+            "give execution ids, or a filter: --status, --name, --group, --label, --text, --since, --until,"
+            " --failure"
         )
     return None if ids else Selection(execution_filter or ExecutionFilter(), failure)
 

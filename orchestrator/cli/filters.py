@@ -27,7 +27,7 @@ STATUSES = (
 
 
 def filter_options(*, takes_status: bool = True) -> Callable[[F], F]:
-    """Add --status, --name, --group, --label, --since and --until; the command receives them as
+    """Add --status, --name, --group, --label, --text, --since and --until; the command receives them as
     `execution_filter`, which is None if the user gave none of them."""
     return partial(_add_filter_options, takes_status=takes_status)
 
@@ -40,6 +40,7 @@ def _add_filter_options(command: F, takes_status: bool) -> F:
         name: str | None,
         group: str | None,
         label: dict[str, str],
+        text: str | None,
         since: int | None,
         until: int | None,
         **others: Any,
@@ -48,8 +49,10 @@ def _add_filter_options(command: F, takes_status: bool) -> F:
         from orchestrator.client import ExecutionFilter
 
         statuses = [WorkflowStatus(one) for one in dict.fromkeys(status)]
-        execution_filter = ExecutionFilter(statuses, name, group, label, since, until)
-        has_filter = bool(status or label) or any(one is not None for one in (name, group, since, until))
+        execution_filter = ExecutionFilter(statuses, name, group, label, since, until, text or None)
+        has_filter = bool(status or label) or any(
+            one is not None for one in (name, group, since, until, text or None)
+        )
         return command(*args, execution_filter=execution_filter if has_filter else None, **others)
 
     for option in (
@@ -59,6 +62,9 @@ def _add_filter_options(command: F, takes_status: bool) -> F:
             metavar="TIME",
             callback=_read_time,
             help="Created after this time (2026-11-16T08:00, UTC by default) or age (2h, 7d).",
+        ),
+        click.option(
+            "--text", metavar="TEXT", help="With TEXT in the id, the name, the group or a label, in any case."
         ),
         labels_option("With this label; may be repeated."),
         click.option("--group", metavar="NAME", help="In this group."),

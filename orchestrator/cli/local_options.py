@@ -89,6 +89,7 @@ _NOT_LOCAL = {
     "redis_url": "it runs without Redis",
     "prefix": "it runs without Redis, and has no keys and queues",
     "workers": "it starts no processes; use --threads N to run N steps at once",
+    "web": "it runs without Redis, which the page reads",
     "show_redis": "it runs without Redis; use --json to see the whole record",
     "on_conflict": "each run has a new id",
     "priority": "it has no queues",

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.application.errors import ExecutorNotFound, InvalidEvent, StartRejected, StoreError
+from orchestrator.application.explain.formatting import format_error
 from orchestrator.application.explain.status_view import StatusView
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.spec.model import LoadedSpec
@@ -29,7 +30,6 @@ from orchestrator.cli.interruption import Interrupted
 from orchestrator.cli.kept_executions import find_execution
 from orchestrator.cli.local_options import ONLY_UNFINISHED, LocalOptions
 from orchestrator.cli.options import add_current_directory
-from orchestrator.cli.output.formatting import format_error
 from orchestrator.cli.output.forwarded_output import ForwardedOutput
 from orchestrator.cli.output.progress import Progress
 from orchestrator.cli.output.values import redact_value

@@ -37,6 +37,7 @@ from orchestrator.cli.commands.start import start
 from orchestrator.cli.commands.unpause import unpause
 from orchestrator.cli.commands.validate import validate
 from orchestrator.cli.commands.watch import watch
+from orchestrator.cli.commands.web import web
 from orchestrator.cli.commands.what_if import what_if
 from orchestrator.cli.commands.worker import worker
 from orchestrator.cli.commands.workflows import workflows
@@ -62,7 +63,7 @@ main.add_section(
     (signal, pause, unpause, hold_step, release_step, cancel, retry, rerun_steps, delete),
 )
 main.add_section("Workflows and schedules", (register, workflows, schedules))
-main.add_section("Operate", (coordinator, worker, doctor, health, check_consistency, dead_letters))
+main.add_section("Operate", (coordinator, worker, web, doctor, health, check_consistency, dead_letters))
 main.add_section("Authoring", (validate, graph, what_if, executors, schema, convert, completion))
 main.add_aliases(
     {

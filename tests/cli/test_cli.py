@@ -26,6 +26,7 @@ from orchestrator.application.errors import (
     StoreError,
     Unavailable,
 )
+from orchestrator.application.explain.execution_json import as_dict
 from orchestrator.application.explain.status_view import StatusView
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
@@ -35,7 +36,7 @@ from orchestrator.cli import main
 from orchestrator.cli.commands.start import is_file
 from orchestrator.cli.errors import EXIT_CODES, explain_error
 from orchestrator.cli.options import Target, mask_password, read_spec
-from orchestrator.cli.output import formatting, report
+from orchestrator.cli.output import report
 from orchestrator.cli.output.progress import PlainProgress, open_progress
 from orchestrator.cli.startup import RepeatedOutageFilter, durability_warnings
 from orchestrator.logs import TextFormatter
@@ -173,6 +174,7 @@ def test_the_hint_of_an_old_name_is_for_a_terminal_only(
 
 WITHOUT_JSON = {
     "schema": "it prints JSON",
+    "web": "it serves until a signal",
     "payload": "it prints JSON",
     "dead-letters": "its commands have it",
     "completion": "it prints a script",
@@ -462,7 +464,7 @@ def test_a_report_in_json_has_all_fields() -> None:
     assert set(told["steps"]) == {"check", "ship"}
     made = record()
     made.steps["check"] = failed
-    step = report.as_dict(StatusView(made))["steps"]["check"]
+    step = as_dict(StatusView(made))["steps"]["check"]
     assert {name: step[name] for name in ("status", "run_id", "attempt", "output", "error")} == {
         "status": "failed",
         "run_id": 2,
@@ -501,11 +503,6 @@ def test_a_summary_of_a_large_workflow_stays_short() -> None:
 
     assert len(told) < 6_000
     assert "and 450 more" in told
-
-
-@pytest.mark.parametrize(("duration_s", "text"), [(0.0123, "12 ms"), (1.26, "1.3 s"), (125.4, "2 m 5 s")])
-def test_a_duration_has_a_readable_unit(duration_s: float, text: str) -> None:
-    assert formatting.format_duration(duration_s) == text
 
 
 # ---- progress

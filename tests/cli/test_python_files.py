@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from click.testing import CliRunner, Result
 from executor_modules import Modules
 from orchestrator.cli import main
 from orchestrator.cli.python_files import find_executor_modules, is_python_name
+from processes import run_module
 
 APP = """
 from typing import Any
@@ -150,18 +150,9 @@ def test_it_runs_on_a_private_redis_from_another_folder(tmp_path: Path) -> None:
     """The workers import the module, although it is not in their current directory."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    command = [
-        sys.executable,
-        "-m",
-        "orchestrator",
-        "run",
-        "../app.py:order",
-        "--json",
-        "--inputs",
-        '{"n": 4}',
-    ]
+    command = ["orchestrator", "run", "../app.py:order", "--json", "--inputs", '{"n": 4}']
 
-    run = subprocess.run(command, cwd=elsewhere, capture_output=True, text=True, timeout=600)
+    run = run_module(command, os.environ, elsewhere, timeout_s=600)
 
     assert run.returncode == 0, run.stderr
     found: Any = json.loads(run.stdout)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from orchestrator.application.explain.formatting import format_count
 from orchestrator.cli.completers import optional_execution_argument
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
 from orchestrator.cli.output.escaping import print_json, print_text
-from orchestrator.cli.output.formatting import format_count
 
 if TYPE_CHECKING:
     from orchestrator.redis_rq.verify.verifier import ReportedFinding, VerifyReport

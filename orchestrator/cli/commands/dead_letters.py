@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from orchestrator.application.explain.formatting import format_count
 from orchestrator.cli.command_group import CommandGroup
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
 from orchestrator.cli.output.escaping import escape_line, print_json, print_text
-from orchestrator.cli.output.formatting import format_count
 
 if TYPE_CHECKING:
     from orchestrator.redis_rq.dead_letters import DeadLetter, DeadLetters
@@ -168,31 +167,9 @@ def _shorten(reason: str) -> str:
 
 
 def _redact_letter(letter: DeadLetter) -> tuple[str, dict[str, str]]:
-    """Redact the secrets in the reason and the fields of an event; a replay sends the original. Of the token
-    of a dispatch the public part is shown."""
-    from orchestrator.application.records.record_view import RecordView
-    from orchestrator.application.redaction.by_key import redact_text
-    from orchestrator.application.values.dispatch_tokens import dispatch_id
+    from orchestrator.application.explain.letter_redaction import redact_letter
 
-    values = {name: _parse(text) for name, text in letter.fields.items() if name != "token"}
-    view = RecordView((), [*values.values()])
-    fields = dict(letter.fields)
-    for name in values:
-        value = values[name]
-        if isinstance(value, str):
-            fields[name] = view.text(redact_text(fields[name]))
-        elif (redacted := view(value)) != value:
-            fields[name] = json.dumps(redacted, ensure_ascii=False)
-    if "token" in fields:
-        fields["token"] = dispatch_id(fields["token"])
-    return view.text(redact_text(letter.reason)), fields
-
-
-def _parse(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    return redact_letter(letter.reason, letter.fields)
 
 
 def _as_dict(letters: DeadLetters, letter: DeadLetter) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from orchestrator.application.explain.formatting import format_count
 from orchestrator.cli.completers import optional_executions_argument
 from orchestrator.cli.controls import (
     confirm_deletion,
@@ -16,7 +17,6 @@ from orchestrator.cli.controls import (
 )
 from orchestrator.cli.filters import filter_options
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
-from orchestrator.cli.output.formatting import format_count
 
 if TYPE_CHECKING:
     from orchestrator.client import ExecutionFilter

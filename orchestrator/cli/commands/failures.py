@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from orchestrator.application.explain.formatting import format_count
 from orchestrator.cli.filters import filter_options
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
 from orchestrator.cli.output.escaping import print_json, print_text
-from orchestrator.cli.output.formatting import format_count
 
 if TYPE_CHECKING:
     from orchestrator.client import ExecutionFilter, FailureGroup, FailureReport
@@ -38,7 +38,7 @@ def failures(target: Target, execution_filter: ExecutionFilter | None, limit: in
     report = target.client().failures(execution_filter)
     shown = report.groups[:limit]
     if as_json:
-        print_json(_as_dict(report, shown), indent=2)
+        print_json(report.as_dict(limit), indent=2)
         return
     _print_groups(shown)
     for note in _list_notes(report, shown):
@@ -89,29 +89,3 @@ def _list_notes(report: FailureReport, shown: Sequence[FailureGroup]) -> list[st
             f"only the newest {report.checked:,} executions were read; use --since, --until or a filter"
         )
     return notes
-
-
-def _as_dict(report: FailureReport, shown: Sequence[FailureGroup]) -> dict[str, Any]:
-    groups = [
-        {
-            "failure": one.cause.id,
-            "workflow": one.cause.workflow,
-            "step": one.cause.step or None,
-            "kind": one.cause.kind,
-            "type": one.cause.type,
-            "message": one.cause.message,
-            "failed": one.failed,
-            "retrying": one.retrying,
-            "first_at": one.first_at,
-            "last_at": one.last_at,
-            "examples": one.examples,
-        }
-        for one in shown
-    ]
-    return {
-        "failures": groups,
-        "groups": len(report.groups),
-        "checked": report.checked,
-        "complete": report.is_complete,
-        "ungrouped": report.ungrouped,
-    }

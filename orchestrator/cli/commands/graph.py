@@ -21,7 +21,7 @@ from orchestrator.cli.output.escaping import print_json
 
 if TYPE_CHECKING:
     from orchestrator.application.explain.status_view import StatusView
-    from orchestrator.cli.output.diagram import Diagram
+    from orchestrator.drawing.diagram import Diagram
 
 
 @click.command()
@@ -31,36 +31,58 @@ if TYPE_CHECKING:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "mermaid"]),
+    type=click.Choice(["text", "mermaid", "svg"]),
     default="text",
     show_default=True,
-    help="A table of steps by layers, or a Mermaid diagram for Markdown and browsers.",
+    help="A table of steps by layers, a Mermaid diagram for Markdown, or a picture.",
+)
+@click.option(
+    "--max-nodes",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Of the picture: with more steps, similar ones are drawn as one node.  [default: 1500]",
 )
 @merge_option
 @json_option
 @connection_options
 @pass_target
-def graph(target: Target, what: tuple[str, ...], form: str, merge: bool, as_json: bool) -> None:
+def graph(
+    target: Target, what: tuple[str, ...], form: str, max_nodes: int | None, merge: bool, as_json: bool
+) -> None:
     """Show the step dependency graph.
 
     Give a workflow FILE, the ID of an execution, or a registered NAME. Several files need --merge. The graph
-    of an execution has the status of each step.
+    of an execution has the status of each step. `--format svg` prints a picture for browsers, in light and
+    dark colours.
     """
     from orchestrator.cli.output.diagram_text import print_diagram
     from orchestrator.cli.output.mermaid import render_mermaid
 
+    if max_nodes is not None and (form != "svg" or as_json):
+        raise click.UsageError("--max-nodes needs --format svg")
     diagram = _find_diagram(target, what, merge)
     if as_json:
         print_json(diagram.as_dict(), indent=2)
     elif form == "mermaid":
         click.echo(render_mermaid(diagram))
+    elif form == "svg":
+        click.echo(_render_svg(diagram, max_nodes), nl=False)
     else:
         print_diagram(diagram)
 
 
+def _render_svg(diagram: Diagram, max_nodes: int | None) -> bytes:
+    """Render a picture as UTF-8, in which its first line says that it is, whatever the terminal uses."""
+    from orchestrator.drawing.layout import lay_out
+    from orchestrator.drawing.outline import MAX_NODES, make_outline
+    from orchestrator.drawing.svg import render_svg
+
+    return render_svg(lay_out(make_outline(diagram, max_nodes=max_nodes or MAX_NODES))).encode()
+
+
 def _find_diagram(target: Target, arguments: tuple[str, ...], merge: bool) -> Diagram:
     """Find files, then an execution with this id, then a registered workflow with this name."""
-    from orchestrator.cli.output.diagram import diagram_from_spec, diagram_from_view
+    from orchestrator.drawing.diagram import diagram_from_spec, diagram_from_view
 
     names = [argument for argument in arguments if not is_file(argument)]
     if not names:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from orchestrator.application.explain.formatting import format_duration, format_error, humanize
 from orchestrator.cli.filters import filter_options
 from orchestrator.cli.follow import open_record_queries
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
 from orchestrator.cli.output.escaping import print_json, print_text
-from orchestrator.cli.output.formatting import format_duration, format_error, humanize
 
 if TYPE_CHECKING:
     from orchestrator.client import Client, ExecutionDetails, ExecutionFilter, Page, Summary

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from orchestrator.cli.local_run import LocalStart
     from orchestrator.cli.output.progress import Progress
     from orchestrator.cli.python_files import ExecutorModules
+    from orchestrator.cli.run_page import RunPage
     from orchestrator.client import Client, StartResult
     from orchestrator.embedded import EmbeddedStack
     from orchestrator.settings import Settings
@@ -67,6 +68,7 @@ WEBHOOK_TIMEOUT_S = 60.0
 @local_options
 @start_options
 @json_option
+@click.option("--web", is_flag=True, help="Show the run on a web page, and keep the page until Ctrl-C.")
 @click.option("--show-redis", is_flag=True, help="Print the record and the history as stored in Redis.")
 @log_options("warning")
 @connection_options
@@ -82,6 +84,7 @@ def run(
     local: LocalOptions | None,
     options: dict[str, Any],
     as_json: bool,
+    web: bool,
     show_redis: bool,
     log: LogOptions,
 ) -> None:
@@ -91,11 +94,13 @@ def run(
 
     By default it starts a private Redis, a coordinator and workers, and leaves nothing behind. With
     --redis-url the workflow runs on that Redis, with the coordinators and workers there; --workers N starts N
-    more for this run. With --local the steps run in this process, without Redis; with --db FILE too, the
-    execution survives a crash, and --resume continues it.
+    more for this run. With --web a browser can watch the run. With --local the steps run in this process,
+    without Redis; with --db FILE too, the execution survives a crash, and --resume continues it.
     """
-    dump = ""
+    dump, is_printed = "", False
     if local is None:
+        if web:
+            _check_web_extra()
         loaded = _read_workflow(files, merge, inputs)
         children = _read_children(registered, is_kept=target.redis_url is not None)
         modules = _find_modules(executors, target.settings(), [*files, *registered])
@@ -106,9 +111,15 @@ def run(
         ):
             for name, child in children.items():
                 stack.client.register(name, child.document)
-            view = _run_on_stack(stack, loaded, inputs, options, target, progress)
-            if show_redis:
-                dump = _dump_redis_keys(view, stack, target)
+            with _open_page(stack, web) as page:
+                view = _run_on_stack(stack, loaded, inputs, options, target, progress, page)
+                if show_redis:
+                    dump = _dump_redis_keys(view, stack, target)
+                if page is not None:
+                    _print_result(view, dump, as_json)
+                    is_printed = True
+                    click.echo("The page stays until Ctrl-C.", err=True)
+                    page.wait_for_interrupt()
     else:
         from orchestrator.cli.local_run import LocalStart
         from orchestrator.settings import Settings
@@ -121,8 +132,15 @@ def run(
             modules = _find_modules(executors, Settings.from_environment(), [*files, *registered])
             executors = modules.names if modules.folders else executors
         view = _run_in_this_process(local, start, executors, log)
-    _print_result(view, dump, as_json)
+    if not is_printed:
+        _print_result(view, dump, as_json)
     raise click.exceptions.Exit(EXIT_CODES[view.record.status.value])
+
+
+def _check_web_extra() -> None:
+    from orchestrator.cli.web_server import check_extra
+
+    check_extra()
 
 
 def _read_workflow(files: Sequence[str], merge: bool, inputs: dict[str, Any]) -> LoadedSpec:
@@ -166,11 +184,14 @@ def _run_on_stack(
     options: dict[str, Any],
     target: Target,
     progress: Progress,
+    page: RunPage | None,
 ) -> StatusView:
     from orchestrator.client import StartOptions
 
     entry_id = stack.client.send_start(loaded, inputs, options=StartOptions(**options))
     started = _wait_for_start(stack, entry_id)
+    if page is not None:
+        progress.print_text(f"The page of this run is at {page.path_of(started.execution_id)}")
     try:
         view = _wait_for_end(stack.client, started.execution_id, progress, stack.check)
         if target.redis_url is None:
@@ -255,7 +276,7 @@ def _open_stack(
         return
     client, redis = target.client(), connect(target.redis_url)
     if workers is None:
-        yield EmbeddedStack(client, redis)
+        yield EmbeddedStack(client, redis, settings=settings)
         return
     runtime = Runtime(
         executors=modules.names,
@@ -270,12 +291,20 @@ def _open_stack(
     )
     runtime.spawn()
     try:
-        yield EmbeddedStack(client, redis, runtime.check)
+        yield EmbeddedStack(client, redis, runtime.check, settings)
         # By now the workers may run steps of other executions: let them finish.
         runtime.shutdown()
         runtime.join()
     finally:
         runtime.kill()
+
+
+def _open_page(stack: EmbeddedStack, is_wanted: bool) -> AbstractContextManager[RunPage | None]:
+    if not is_wanted:
+        return nullcontext()
+    from orchestrator.cli.run_page import serve_page
+
+    return serve_page(stack)
 
 
 def _wait_for_start(stack: EmbeddedStack, entry_id: str) -> StartResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,8 +14,6 @@ from orchestrator.cli.output.escaping import print_json, print_text
 
 if TYPE_CHECKING:
     from orchestrator.application.engine.schedules import Schedule
-
-MAX_SLOTS = 3
 
 
 @click.group(cls=CommandGroup, invoke_without_command=True)
@@ -33,7 +31,9 @@ def schedules(ctx: click.Context, as_json: bool) -> None:
         return
     found = ctx.ensure_object(Target).client().store.schedules.all()
     if as_json:
-        print_json([_as_dict(one) for one in found], indent=2)
+        from orchestrator.application.explain.schedule_json import schedule_as_dict
+
+        print_json([schedule_as_dict(one) for one in found], indent=2)
     elif not found:
         click.echo("no registered workflow has a schedule")
     else:
@@ -83,30 +83,10 @@ def _unknown_schedule(name: str) -> InvalidRequest:
     )
 
 
-def _as_dict(schedule: Schedule) -> dict[str, Any]:
-    from orchestrator.application.engine.schedules import upcoming_slots
-    from orchestrator.application.records.events import iso
-
-    return {
-        "name": schedule.name,
-        "cron": schedule.cron,
-        "timezone": schedule.timezone,
-        "catch_up": schedule.catch_up,
-        "overlap": schedule.overlap,
-        "paused": schedule.is_paused,
-        "next": [iso(at_ms) for at_ms in upcoming_slots(schedule, MAX_SLOTS)],
-        "last": schedule.last,
-        "open": list(schedule.open),
-        "queued": [iso(at_ms) for at_ms in schedule.queued],
-        "started": schedule.started,
-        "missed": schedule.missed,
-        "skipped": schedule.skipped,
-    }
-
-
 def _format_schedule(schedule: Schedule) -> list[str]:
     """Format the cron, the next slots, the last execution, and the counts of past slots."""
     from orchestrator.application.engine.schedules import upcoming_slots
+    from orchestrator.application.explain.schedule_json import MAX_SLOTS
 
     times = ", ".join(_local_time(at_ms, schedule.timezone) for at_ms in upcoming_slots(schedule, MAX_SLOTS))
     lines = [

@@ -107,10 +107,10 @@ def _as_dict(
 ) -> Any:
     """An execution with the last log lines of its steps, or a step with all of its log lines; and attempts,
     null if the history does not have them."""
-    from orchestrator.cli.output import report
+    from orchestrator.application.explain.execution_json import as_dict
     from orchestrator.cli.output.step_log import last_log_lines, to_history_entry
 
-    fields = report.as_dict(view)
+    fields = as_dict(view)
     if unit is None:
         last = [line for unit_lines in last_log_lines(view.record, lines).values() for line in unit_lines]
         return {**fields, "lines": [to_history_entry(line) for line in last], "attempts": attempts}

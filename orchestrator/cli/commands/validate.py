@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from orchestrator.application.explain.formatting import format_count
 from orchestrator.cli.commands.executors import read_catalogue
 from orchestrator.cli.errors import EXIT_INVALID, InvalidRequest
 from orchestrator.cli.options import Target, files_argument, json_option, merge_option, read_workflow_text
 from orchestrator.cli.output.escaping import print_json, print_text
-from orchestrator.cli.output.formatting import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -33,24 +34,34 @@ if TYPE_CHECKING:
 
 @click.command()
 @execution_argument
+@click.option(
+    "--timeline", "has_timeline", is_flag=True, help="Show when each step was queued, ran and waited."
+)
 @json_option
 @connection_options
 @pass_target
-def watch(target: Target, execution_id: str, as_json: bool) -> None:
+def watch(target: Target, execution_id: str, has_timeline: bool, as_json: bool) -> None:
     """Follow an execution until it ends.
 
     On a terminal the steps are redrawn in place, below their log lines. Elsewhere each change and each log
     line is printed as one line. With --json only the result is printed, as `run --json` does. ^C stops
     watching, and the execution continues. The exit code is that of `run`, or 130 after ^C.
+
+    With --timeline there is a bar for each step instead. On a terminal it is redrawn; elsewhere it is
+    printed at the end.
     """
     from orchestrator.cli.output import overview, report
 
+    if has_timeline and as_json:
+        raise click.UsageError("--timeline and --json exclude each other")
     queries, client = open_record_queries(target), target.client()
     record = client.record(execution_id)
     with detach_on_interrupt(record.execution_id):
         clock = _make_clock(queries)
         if as_json:
             record = _wait_for_end(client, queries, record)
+        elif has_timeline:
+            record = _watch_timeline(client, queries, record, clock)
         elif can_redraw(sys.stdout):
             record = _watch_on_terminal(client, queries, record, clock)
         else:
@@ -93,6 +104,37 @@ def _watch_on_terminal(
             for line in log_reader.take_new_lines():
                 display.print_text(f"{line.step}: {line.text}")
             display.draw(view, clock())  # without a change, too: the durations have changed
+    return record
+
+
+def _watch_timeline(
+    client: Client, queries: RecordQueries, record: WorkflowRecord, clock: Callable[[], int]
+) -> WorkflowRecord:
+    """Draw the timeline until the execution has ended; elsewhere than on a terminal, print it then."""
+    from orchestrator.cli.output import timeline_text
+    from orchestrator.cli.output.live import LiveDisplay
+
+    execution, entries = record.workflow_execution_id, list[dict[str, Any]]()
+    signs = timeline_text.select_signs(sys.stdout)
+
+    def read() -> None:
+        nonlocal record
+        record = client.record(execution)
+        entries.extend(json.loads(text) for text in queries.history(execution, len(entries)))
+
+    def format_frame(width: int, max_lines: int) -> list[str]:
+        view = queries.status_view(record)
+        return timeline_text.format_frame(view, entries, clock(), width, max_lines, signs)
+
+    if can_redraw(sys.stdout):
+        with LiveDisplay(sys.stdout) as display:
+            for _ in follow(queries, execution, read, display.print_text):
+                display.draw_lines(format_frame(*display.size))
+    else:
+        for _ in follow(queries, execution, read, partial(print_text, err=True)):
+            pass
+        for line in format_frame(timeline_text.PLAIN_WIDTH, timeline_text.MAX_PLAIN_LINES):
+            click.echo(escape_line(line))
     return record
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.cli.output.diagram import Diagram, Edge, Node
-from orchestrator.cli.output.formatting import format_count, humanize
+from orchestrator.application.explain.formatting import format_count, humanize
 from orchestrator.cli.output.tables import Column, print_table
+from orchestrator.drawing.diagram import Diagram, Edge, Node
 
 PHRASES = {
     "depends_on": "after {}",

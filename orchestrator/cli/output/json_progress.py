@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
+from orchestrator.application.explain.history_text import describe_move
 from orchestrator.cli.output.escaping import format_json
-from orchestrator.cli.output.history_lines import describe_move
 
 if TYPE_CHECKING:
     from orchestrator.application.explain.status_view import StatusView

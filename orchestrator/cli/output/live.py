@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
+from orchestrator.application.explain.formatting import humanize
 from orchestrator.cli.output.console import open_console
 from orchestrator.cli.output.escaping import escape_line
-from orchestrator.cli.output.formatting import humanize
 from orchestrator.cli.output.overview import COLUMNS, format_title, step_row
 from orchestrator.cli.output.tables import build_table
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.text import Text
 
     from orchestrator.application.explain.status_view import StatusView
     from orchestrator.application.records.step_record import StepRecord
@@ -60,6 +61,18 @@ class LiveDisplay:
         with self._lock:
             self._live.update(build_frame(view, now_ms, self._console.height), refresh=True)
 
+    def draw_lines(self, lines: Sequence[str]) -> None:
+        """Draw lines of text over the last drawing."""
+        from rich.console import Group
+
+        with self._lock:
+            self._live.update(Group(*map(_make_line, lines)), refresh=True)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The width and the height of the terminal."""
+        return self._console.width, self._console.height
+
     def print_text(self, line: str) -> None:
         """Print a line above the drawing."""
         from rich.text import Text
@@ -81,11 +94,18 @@ def build_frame(view: StatusView, now_ms: int, max_lines: int) -> Group:
     units = list(view.record.steps.items())
     shown = _select_steps(units, max(max_lines - LINES_BESIDE_STEPS, 1))
     head = (format_title(view.record, now_ms), format_bar(view))
-    parts = [Text(escape_line(line), no_wrap=True, overflow="ellipsis") for line in head]
+    parts = [_make_line(line) for line in head]
     rows = [step_row(view, unit, step, now_ms) for unit, step in shown]
     table = [build_table(COLUMNS, rows)] if rows else []
     hidden = [Text(f"and {len(units) - len(shown)} more")] if len(shown) < len(units) else []
     return Group(*parts, *table, *hidden)
+
+
+def _make_line(text: str) -> Text:
+    """Make a line that is cut at the edge of the terminal."""
+    from rich.text import Text
+
+    return Text(escape_line(text), no_wrap=True, overflow="ellipsis")
 
 
 def format_bar(view: StatusView) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.cli.output.diagram import EXTERNAL_EDGE_KINDS, Diagram, Edge, Node
-from orchestrator.cli.output.formatting import humanize
+from orchestrator.application.explain.formatting import humanize
+from orchestrator.drawing.diagram import EXTERNAL_EDGE_KINDS, Diagram, Edge, Node
 
 SHAPES = {
     "task": '["{}"]',

@@ -6,18 +6,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.application.records.events import parse_iso_ms
-from orchestrator.application.spec.model import WEBHOOK_STEP
-from orchestrator.application.values.unit_id import UnitId
-from orchestrator.cli.output.formatting import (
+from orchestrator.application.explain.formatting import (
     format_count,
     format_countdown,
     format_duration,
     format_error,
     format_facts,
+    format_item_counts,
     format_past_time,
     humanize,
 )
+from orchestrator.application.records.events import parse_iso_ms
+from orchestrator.application.spec.model import WEBHOOK_STEP
+from orchestrator.application.values.unit_id import UnitId
 from orchestrator.cli.output.tables import Column
 from orchestrator.cli.output.values import format_json_line, redact_text, redact_value
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.application.explain.status_view import StatusView
     from orchestrator.application.records.events import Parent
     from orchestrator.application.records.record import WorkflowRecord
-    from orchestrator.application.records.step_record import ItemCounts, Slot, StepRecord
+    from orchestrator.application.records.step_record import Slot, StepRecord
     from orchestrator.application.spec.model import StepSpec
 
 MAX_STEPS = 50
@@ -189,15 +190,6 @@ def list_notes(record: WorkflowRecord, unit: str, step: StepRecord, now_ms: int)
         yield format_error(redact_value(record, step.error))
     elif step.reason:
         yield redact_text(record, step.reason)
-
-
-def format_item_counts(counts: ItemCounts) -> str:
-    parts = [f"{counts.settled}/{counts.count} items"]
-    if counts.errors:
-        parts.append(f"{counts.errors} failed")
-    if counts.out:
-        parts.append(f"{counts.out} in progress")
-    return ", ".join(parts)
 
 
 def find_unit_spec(record: WorkflowRecord, unit: str) -> StepSpec:

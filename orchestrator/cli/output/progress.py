@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from orchestrator.application.explain.formatting import format_error
+from orchestrator.application.explain.history_text import describe_move
 from orchestrator.cli.output.console import can_redraw
 from orchestrator.cli.output.escaping import escape_line
-from orchestrator.cli.output.formatting import format_error
-from orchestrator.cli.output.history_lines import describe_move
 from orchestrator.cli.output.values import redact_value
 
 if TYPE_CHECKING:

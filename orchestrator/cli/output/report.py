@@ -6,14 +6,14 @@ Of the token of a dispatch only the public part is shown.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.application.explain.execution_json import as_dict
+from orchestrator.application.explain.formatting import format_error, format_interval, humanize
 from orchestrator.application.records.visible_fields import hide_token_secret
 from orchestrator.application.redaction.by_key import REDACTED, is_secret_key
 from orchestrator.application.values.unit_id import UnitId
 from orchestrator.cli.output.escaping import format_json
-from orchestrator.cli.output.formatting import format_error, format_interval, humanize
 from orchestrator.cli.output.values import redact_text, redact_value
 
 if TYPE_CHECKING:
@@ -29,48 +29,6 @@ MAX_VALUE_CHARS = 2_000
 
 def as_json(view: StatusView) -> str:
     return format_json(as_dict(view), indent=2)
-
-
-def as_dict(view: StatusView) -> dict[str, Any]:
-    record = view.record
-    return {
-        "workflow_execution_id": record.workflow_execution_id,
-        "execution_id": record.execution_id,
-        "workflow_id": record.workflow_id,
-        "name": record.spec.name,
-        "status": record.status.value,
-        "outcome": redact_value(record, record.outcome),
-        "error": redact_value(record, record.error),
-        "inputs": redact_value(record, record.inputs),
-        "state": redact_value(record, record.state),
-        "group": record.group,
-        "schedule": record.schedule,
-        "parent": None if record.parent is None else hide_token_secret(asdict(record.parent)),
-        "paused": record.pause_details,
-        "cancelled": record.cancelled,
-        "compensated": record.compensated,
-        "created_at": record.created_at,
-        "ended_at": record.ended_at,
-        "steps": {step_id: _step_as_dict(view, step_id, step) for step_id, step in record.steps.items()},
-        "items": {unit: _step_as_dict(view, unit, item) for unit, item in record.items.items()},
-    }
-
-
-def _step_as_dict(view: StatusView, unit: str, step: StepRecord) -> dict[str, Any]:
-    record = view.record
-    return {
-        "status": view.status_of(unit, step),
-        "run_id": step.run_id,
-        "attempt": step.attempt,
-        "output": redact_value(record, step.output),
-        "error": redact_value(record, step.error),
-        "reason": redact_value(record, step.reason),
-        "worker": step.worker,
-        "child": step.child,
-        "dispatched_at": step.dispatched_at,
-        "started_at": step.started_at,
-        "ended_at": step.ended_at,
-    }
 
 
 def summary(record: WorkflowRecord) -> str:

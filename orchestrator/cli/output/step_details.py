@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.application.records.replay import HOW_TO_KEEP
-from orchestrator.application.values.unit_id import UnitId, step_of
-from orchestrator.cli.output.formatting import (
+from orchestrator.application.explain.formatting import (
     format_countdown,
     format_error,
     format_facts,
     format_past_time,
     humanize,
 )
+from orchestrator.application.records.replay import HOW_TO_KEEP
+from orchestrator.application.values.unit_id import UnitId, step_of
 from orchestrator.cli.output.overview import (
     count_hidden,
     find_unit_spec,

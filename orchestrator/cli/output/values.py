@@ -16,7 +16,7 @@ MAX_LINES = 40
 
 def redact_value(record: WorkflowRecord, value: Any) -> Any:
     """Redact the secrets in a value of an execution. Every value that `show`, `history` and `watch` print
-    passes through here, or through report.py."""
+    passes through here, or through execution_json.py."""
     return _view_of(record)(value)
 
 

@@ -814,6 +814,7 @@ def test_a_cycle_of_causes_ends_the_search() -> None:
 # ---- any sequence of events
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seed", range(40))
 def test_after_any_event_every_open_step_has_a_reason_and_none_is_left_undispatched(
     seed: int,

@@ -122,6 +122,7 @@ CONSTANT = {
 and no time."""
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     ("operator", "rule", "data"),
     [(operator, *case) for operator, cases in OPERATORS_WITH_WORK.items() for case in cases],
@@ -140,6 +141,7 @@ def test_every_operator_spends() -> None:
     assert spent_on({"!": [0]}, {}) == 1
 
 
+@pytest.mark.untraced
 def test_an_iteration_inside_an_iteration_spends_on_every_visit() -> None:
     inner = {"some": [{"$literal": [1] * 1_500}, 0]}
 
@@ -175,6 +177,7 @@ def test_data_around_expressions_is_copied_and_spent_on() -> None:
     assert spent_on(many, {}) > 3 * spent_on(few, {}) > 3 * 10_000
 
 
+@pytest.mark.untraced
 def test_all_values_of_a_mapping_share_one_meter() -> None:
     sum_of_all = {"reduce": [N, {"+": [{"var": "accumulator"}, {"var": "current"}]}, 0]}
     values = {f"k{number}": sum_of_all for number in range(10)}

@@ -284,6 +284,7 @@ BLOW_UPS = {
 }
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("rule", BLOW_UPS.values(), ids=BLOW_UPS.keys())
 def test_a_blow_up_ends_as_an_error_in_bounded_time(rule: Any) -> None:
     started = process_time()
@@ -292,6 +293,11 @@ def test_a_blow_up_ends_as_an_error_in_bounded_time(rule: Any) -> None:
         evaluate(rule, {"n": list(range(50_000)), "text": "x" * 10_000})
 
     assert process_time() - started < 5, "seconds; most take a tenth of one"
+
+
+def test_a_number_of_very_many_digits_is_not_a_result() -> None:
+    with pytest.raises(ExpressionError, match="the result is too large a number"):
+        evaluate({"*": [10**300] * 20}, {})
 
 
 def test_an_honest_rule_over_many_items_is_within_the_limits() -> None:

@@ -200,6 +200,7 @@ def pattern(monkeypatch: pytest.MonkeyPatch) -> CountingPattern:
     return counting
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: f"{text[:12]!r} of {len(text)}")
 def test_a_hostile_text_is_read_once(text: str, pattern: CountingPattern) -> None:
     parts = parse_text(text, is_lenient=True)

@@ -165,6 +165,12 @@ def test_a_value_has_a_secret_key_if_redacting_it_by_key_changes_it(value: Any) 
     assert has_secret_key(value, ["iban"]) == (redact_by_key(value, ["iban"]) != value)
 
 
+def test_a_secret_key_is_found_inside_other_values() -> None:
+    assert has_secret_key({"shop": {"password": "s3cret"}})
+    assert has_secret_key([{"shop": [{"password": "s3cret"}]}])
+    assert not has_secret_key({"shop": {"address": "Main Street"}})
+
+
 def test_a_value_that_is_too_deep_counts_as_one_with_a_secret_key() -> None:
     deep: Any = 1
     for _ in range(MAX_REDACTION_DEPTH + 1):

@@ -166,6 +166,12 @@ def test_a_rare_cron_is_found() -> None:
     assert [datetime.fromtimestamp(at / 1000, UTC).year for at in sundays] == [2032, 2060, 2088]
 
 
+def test_an_hourly_cron_fires_in_both_of_two_equal_hours() -> None:
+    found = first("0 * * * *", "Europe/Berlin", "2026-10-24T23:30Z", 3)
+
+    assert found == ["10-25 02:00 +0200", "10-25 02:00 +0100", "10-25 03:00 +0100"]
+
+
 def test_the_slots_of_a_skipped_day_fire_at_its_end() -> None:
     """Samoa had no 30 December in 2011."""
     found = first("0 6 * * *", "Pacific/Apia", "2011-12-29T00:00Z", 4)

@@ -116,6 +116,7 @@ def test_a_step_beside_one_that_never_runs_may_run() -> None:
     assert [path for path, _, _ in warnings_of(text)] == ["steps[0].when"]
 
 
+@pytest.mark.untraced
 def test_many_steps_that_never_run_are_one_warning() -> None:
     steps: list[dict[str, Any]] = [{"op": "s0", "when": False}]
     steps += [{"op": f"s{n}", "depends_on": [f"s{n - 1}"]} for n in range(1, 10_000)]

@@ -172,6 +172,7 @@ def test_the_schema_has_every_key_of_every_model(everything: dict[str, Any]) -> 
     assert len(found) >= 15
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     ("document", "is_valid"),
     [

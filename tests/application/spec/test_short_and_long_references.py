@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -203,6 +204,7 @@ def place_of(problem: Problem, short: dict[str, Any]) -> Path:
     return path
 
 
+@pytest.mark.untraced
 @settings(max_examples=count(200, 5_000))
 @given(documents())
 def test_both_forms_have_the_same_spec_and_the_same_problems(document: Written) -> None:
@@ -219,6 +221,7 @@ def test_both_forms_have_the_same_spec_and_the_same_problems(document: Written) 
         assert (short.spec, short.graph) == (long.spec, long.graph)
 
 
+@pytest.mark.untraced
 @settings(max_examples=count(200, 5_000))
 @given(VALUES)
 def test_both_forms_have_the_same_value_and_read_the_same_steps(value: Written) -> None:

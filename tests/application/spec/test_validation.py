@@ -539,6 +539,7 @@ def test_a_key_of_thousands_of_dots_in_an_expression_is_only_a_bad_name() -> Non
     assert [problem.code for problem in refused.value.problems] == ["bad_path"] * 20
 
 
+@pytest.mark.untraced
 def test_a_large_document_is_loaded() -> None:
     lines = ["steps:", "  - op: s0"]
     for n in range(1, 5_000):

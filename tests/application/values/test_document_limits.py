@@ -46,6 +46,7 @@ def test_a_document_within_the_limits_is_checked_as_a_whole() -> None:
     assert [(one.code, one.line) for one in rejected.value.problems] == [("unknown_dependency", 1)]
 
 
+@pytest.mark.untraced
 def test_a_new_document_has_fewer_nodes_than_a_stored_one_and_than_inputs() -> None:
     document: dict[str, Any] = {"steps": [], "outputs": {"x": MANY}}
 
@@ -73,6 +74,7 @@ def test_steps_of_inline_children_count(monkeypatch: pytest.MonkeyPatch) -> None
     assert (problem.code, problem.hint) == ("too_big", TOO_BIG_HINT)
 
 
+@pytest.mark.untraced
 def test_a_workflow_of_ten_thousand_steps_and_some_is_accepted_and_larger_ones_are_only_loaded() -> None:
     assert len(check_spec({"steps": steps(10_002)}).spec.steps) == 10_002
     larger = {"steps": steps(DEFAULT_LIMITS.max_steps + 1)}

@@ -60,6 +60,7 @@ def reference_to(value: Any) -> Json:
     return {PAYLOAD_KEY: sha256(dumped(value).encode()).hexdigest(), "bytes": size_of(value)}
 
 
+@pytest.mark.untraced
 @given(st.dictionaries(st.text(max_size=20), VALUES, max_size=12), st.integers(2, 3_000))
 def test_an_offloaded_text_fits_its_limit_and_loads_back_unchanged(value: Json, limit: int) -> None:
     assume(not has_references(value))

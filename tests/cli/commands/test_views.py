@@ -32,6 +32,7 @@ from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.job_taker import JobTaker, WorkerQueues
 from orchestrator.redis_rq.queries.record_queries import RecordQueries
 from orchestrator_executors.webhook import webhook
+from processes import start_module
 from servers.redis_contents import calls
 from worlds.redis_world import RedisWorld, durable_world, result_fields
 from worlds.waiting import PATIENCE_S, wait_until
@@ -67,18 +68,17 @@ def queries(world: RedisWorld) -> RecordQueries:
 
 
 @contextmanager
-def command(world: RedisWorld, *arguments: str, **streams: Any) -> Iterator[subprocess.Popen[str]]:
+def command(
+    world: RedisWorld, *arguments: str, output: int = subprocess.PIPE, errors: int = subprocess.PIPE
+) -> Iterator[subprocess.Popen[str]]:
     """Run a command as a process, and kill it at the end of the block."""
-    given: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
     ours = {name: value for name, value in os.environ.items() if not name.startswith("ORCHESTRATOR_")}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", "--redis-url", url_of(world), *arguments],
-        cwd=ROOT,
-        env=ours | {"TERM": "xterm", "COLUMNS": "90", "LINES": "24"},
-        stdin=subprocess.DEVNULL,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        **given,
+    process = start_module(
+        ["orchestrator", "--redis-url", url_of(world), *arguments],
+        ours | {"TERM": "xterm", "COLUMNS": "90", "LINES": "24"},
+        ROOT,
+        output,
+        errors,
     )
     try:
         yield process
@@ -510,7 +510,7 @@ def test_watch_draws_on_a_terminal_until_the_end(world: RedisWorld) -> None:
     one = world.coordinator()
     world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
     ours, theirs = pty.openpty()
-    with command(world, "watch", "order-1", stdout=theirs, stderr=theirs) as process:
+    with command(world, "watch", "order-1", output=theirs, errors=theirs) as process:
         os.close(theirs)
         shown = _read_until(ours, "1 queued")
         payload = take_job(world)
@@ -530,6 +530,48 @@ def test_watch_draws_on_a_terminal_until_the_end(world: RedisWorld) -> None:
     assert "ship: packing \\x1b[2J\r\n" in plain, "log lines stand above it"
 
 
+def test_watch_prints_the_timeline_of_an_ended_execution_to_a_pipe(world: RedisWorld) -> None:
+    one = world.coordinator()
+    world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
+    with command(world, "watch", "order-1", "--timeline") as process:
+        world.settle(one, executors=FAILING)
+        printed, said = process.communicate(timeout=300)
+
+    title, axis, check, ship, legend, error = printed.splitlines()
+    assert re.fullmatch(r"order order-1: failed in .*", title)
+    assert axis.split()[0] == "0"
+    assert re.fullmatch(r"check  .*[█·].*  complete.*", check)
+    assert re.fullmatch(r"ship   .*x.*  failed.* attempt 2", ship)
+    assert legend.startswith("█ running")
+    assert error == "error: ValueError: no such address"
+    assert (process.returncode, said) == (4, "")
+
+
+def test_watch_draws_the_timeline_on_a_terminal_until_the_end(world: RedisWorld) -> None:
+    one = world.coordinator()
+    world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
+    ours, theirs = pty.openpty()
+    with command(world, "watch", "order-1", "--timeline", output=theirs, errors=theirs) as process:
+        os.close(theirs)
+        shown = _read_until(ours, "queued  ─ waiting")
+        world.settle(one)
+        shown += _read_until(ours, "outcome")
+        assert process.wait(180) == 0
+    os.close(ours)
+
+    plain = click.unstyle(shown)
+    assert re.search(r"check +·+ +queued\r?\n", plain)
+    assert re.search(r"ship .*complete", plain)
+    assert "\x1b[1A" in shown, "it draws over what it drew"
+
+
+def test_a_timeline_is_not_json(world: RedisWorld) -> None:
+    refused = orchestrator(world, "watch", "order-1", "--timeline", "--json")
+
+    assert refused.exit_code == 2
+    assert "--timeline and --json exclude each other" in refused.output
+
+
 def _speak(inputs: dict[str, Any], log: Any) -> dict[str, Any]:
     log("packing \x1b[2J")
     return inputs
@@ -540,7 +582,7 @@ def test_show_on_a_terminal_is_cut_to_it(world: RedisWorld) -> None:
     world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
     world.settle(one, executors={"ship": _fail_at_length})
     ours, theirs = pty.openpty()
-    with command(world, "show", "order-1", stdout=theirs, stderr=theirs) as process:
+    with command(world, "show", "order-1", output=theirs, errors=theirs) as process:
         os.close(theirs)
         shown = click.unstyle(_read_until(ours, "error: "))
         assert process.wait(180) == 4
@@ -590,6 +632,32 @@ def test_graph_of_a_file_of_a_name_and_of_an_execution(world: RedisWorld, tmp_pa
     assert read.classes == {"s0": "complete", "s1": "failed"}
     told = json.loads(orchestrator(world, "graph", "order-1", "--json").output)
     assert [node["status"] for node in told["nodes"]] == ["complete", "failed"]
+
+
+def test_the_graph_of_an_execution_as_a_picture(world: RedisWorld) -> None:
+    one = world.coordinator()
+    world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
+    world.settle(one, executors=FAILING)
+
+    whole = orchestrator(world, "graph", "order-1", "--format", "svg")
+    collapsed = orchestrator(world, "graph", "order-1", "--format", "svg", "--max-nodes", "1")
+
+    assert re.findall(r'class="(node[^"]*)" data-(\w+="[^"]*")', whole.output) == [
+        ("node k-task s-complete", 'step="check"'),
+        ("node k-task s-failed", 'step="ship"'),
+    ]
+    assert whole.output.startswith('<?xml version="1.0" encoding="UTF-8"?>')
+    assert whole.output.endswith("</svg>\n")
+    assert "2 steps, 0 edges, drawn as 1 node" in collapsed.output
+
+
+def test_a_limit_of_nodes_is_for_pictures_only(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("steps: [{op: a}]")
+
+    refused = CliRunner().invoke(main, ["graph", str(tmp_path / "a.yaml"), "--max-nodes", "3"])
+
+    assert refused.exit_code == 2
+    assert "--max-nodes needs --format svg" in refused.output
 
 
 def test_a_graph_of_an_unknown_name_is_rejected(world: RedisWorld, tmp_path: Path) -> None:

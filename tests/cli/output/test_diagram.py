@@ -1,4 +1,4 @@
-"""Graphs of workflows and executions: their edges, as a table of text, and in Mermaid."""
+"""Graphs of workflows and executions, as a table of text and in Mermaid."""
 
 from __future__ import annotations
 
@@ -16,39 +16,12 @@ from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import ItemCounts, StepRecord
 from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.spec.validation import check_spec
-from orchestrator.cli.output.diagram import Diagram, Edge, Node, diagram_from_spec, diagram_from_view
 from orchestrator.cli.output.diagram_text import print_diagram
 from orchestrator.cli.output.mermaid import COLOURS, escape_label, render_mermaid
+from orchestrator.drawing.diagram import Diagram, Node, diagram_from_spec, diagram_from_view
 from worlds.documents import document_of
+from worlds.graphs import END, EVERYTHING
 from worlds.records import record, spec
-
-END = {"condition": True, "action": "complete"}
-EVERYTHING = spec(
-    {"name": "order"},
-    check={"label": "Is it there?"},
-    route={
-        "fn": None,
-        "depends_on": ["check"],
-        "switch": {
-            "on": {"var": "steps.check.output.size"},
-            "cases": {"big": ["truck"], "huge": ["truck"]},
-            "default": ["post"],
-        },
-    },
-    truck={"compensate": {"fn": "call_back"}, "when": {"==": [1, 1]}},
-    post={
-        "map": {"over": {"var": "steps.check.output.parts"}, "max_parallel": 2},
-        "branch": [
-            {"condition": True, "action": {"set": ["check", "steps.post.status"]}},
-            {"condition": True, "action": {"set": "check"}},
-            {"condition": True, "action": "halt"},
-        ],
-    },
-    confirm={"fn": None, "wait": {"signal": "manager"}, "depends_on": ["truck", "post"], "join": "any"},
-    rest={"fn": None, "delay": "90s", "depends_on": ["confirm"]},
-    bill={"fn": None, "workflow": "billing", "input": {"of": {"var": "steps.post.output.items"}}},
-    poll={"loop": {"max_iterations": 4}, "depends_on": ["bill", "rest"], "join": 1},
-)
 
 
 class Terminal(io.StringIO):
@@ -72,72 +45,6 @@ def chain(count: int) -> LoadedSpec:
         parents = sorted({luck.randrange(n) for _ in range(luck.randrange(4))}) if n else []
         steps[f"s{n}"] = {"depends_on": [f"s{parent}" for parent in parents]}
     return check_spec(document_of(steps))
-
-
-# ---- edges
-
-
-def test_the_kind_of_an_edge_is_how_it_was_written() -> None:
-    assert diagram_from_spec(EVERYTHING).edges == (
-        Edge("check", "route", "depends_on"),
-        Edge("route", "truck", "switch", "big, huge"),
-        Edge("truck", "call_back", "compensate"),
-        Edge("check", "post", "reference"),
-        Edge("route", "post", "switch", "default"),
-        Edge("post", "check", "set"),
-        Edge("post", "post", "set"),
-        Edge("truck", "confirm", "depends_on"),
-        Edge("post", "confirm", "depends_on"),
-        Edge("confirm", "rest", "depends_on"),
-        Edge("post", "bill", "reference"),
-        Edge("bill", "billing", "child"),
-        Edge("rest", "poll", "depends_on"),
-        Edge("bill", "poll", "depends_on"),
-    )
-
-
-def test_an_inline_child_is_named_by_its_name_or_its_size() -> None:
-    own = {"steps": [{"op": "a"}, {"op": "b"}]}
-
-    (edge,) = diagram_from_spec(spec(a={"fn": None, "workflow": own})).edges
-    (named,) = diagram_from_spec(spec(a={"fn": None, "workflow": {"name": "kid", **own}})).edges
-
-    assert (edge.target, named.target) == ("2 inline steps", "kid")
-
-
-def test_a_set_whose_target_is_computed_is_a_mark() -> None:
-    branch = {"condition": True, "action": {"set": {"var": "state.target"}}}
-
-    drawn = diagram_from_spec(spec(a={"branch": [branch, END], "join": {"==": [1, 1]}}))
-
-    assert drawn.edges == ()
-    assert drawn.nodes[0].marks == ("join by an expression", "sets computed targets")
-
-
-def test_a_layer_is_the_longest_path_in_any_order_of_the_spec() -> None:
-    loaded = spec(d={"depends_on": ["c", "a"]}, c={"depends_on": ["b"]}, b={"depends_on": ["a"]}, a={})
-
-    assert [(node.id, node.layer) for node in diagram_from_spec(loaded).nodes] == [
-        ("d", 3),
-        ("c", 2),
-        ("b", 1),
-        ("a", 0),
-    ]
-
-
-def test_the_diagram_is_json() -> None:
-    told = json.loads(json.dumps(diagram_from_spec(EVERYTHING).as_dict()))
-
-    assert told["nodes"][0] == {
-        "id": "check",
-        "title": "Is it there?",
-        "kind": "task",
-        "layer": 0,
-        "marks": [],
-        "status": None,
-    }
-    assert told["edges"][1] == {"source": "route", "target": "truck", "kind": "switch", "label": "big, huge"}
-    assert (told["name"], told["execution_id"]) == ("order", None)
 
 
 # ---- as text

@@ -15,7 +15,7 @@ from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.replay import HOW_TO_KEEP
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import ItemCounts, Slot, StepRecord
-from orchestrator.cli.output import formatting, history_lines, live, overview, values
+from orchestrator.cli.output import history_lines, live, overview, values
 from orchestrator.cli.output.console import open_console
 from orchestrator.cli.output.step_details import format_details
 from orchestrator.cli.output.tables import format_table
@@ -418,22 +418,6 @@ def test_a_text_is_shown_as_it_is() -> None:
     assert values.format_value_lines("") == [""]
 
 
-@pytest.mark.parametrize(
-    ("duration_s", "text"),
-    [
-        (0.9996, "1.0 s"),
-        (59.96, "1 m 0 s"),
-        (119.7, "2 m 0 s"),
-        (3_599.6, "1 h 0 m"),
-        (7_325.0, "2 h 2 m"),
-        (86_399.6, "1 d 0 h"),
-        (200_000.0, "2 d 7 h"),
-    ],
-)
-def test_a_duration_has_its_two_largest_units(duration_s: float, text: str) -> None:
-    assert formatting.format_duration(duration_s) == text
-
-
 # ---- the history
 
 
@@ -449,47 +433,6 @@ def test_an_entry_is_a_line_with_its_time_and_how_long_after_the_beginning_it_wa
         "TIME (UTC)                    AFTER  STEP           RUN  ATTEMPT  CAUSE              WHAT",
         "2026-01-01 00:00:01.250     +1.250s  ship             0        1  1767225601250-0    dispatched",
     ]
-
-
-@pytest.mark.parametrize(
-    ("keys", "told"),
-    [
-        ({"workflow": "in_progress"}, "is in progress"),
-        ({"workflow": "failed", "error": {"message": "no", "type": "E"}}, "is failed: E: no"),
-        ({"step": "a", "from": "in_progress", "to": "complete"}, "complete"),
-        ({"step": "a", "from": "complete", "to": "ready"}, "reset"),
-        ({"step": "a", "from": "in_progress", "to": "in_progress"}, "dispatched again"),
-        ({"step": "a", "from": "on_hold", "to": "retry"}, "released, now retry"),
-        (
-            {"step": "a", "from": "ready", "to": "skipped", "reason": "parent b failed"},
-            "skipped: parent b failed",
-        ),
-        (
-            {
-                "step": "a",
-                "to": "failed",
-                "reason": "x",
-                "error": {"kind": "lost", "message": "gone\nfor good"},
-            },
-            "failed: x; gone",
-        ),
-        ({"step": "a", "state_changed": ["n", "m"]}, "state changed: n, m"),
-        ({"step": "a", "state_removed": ["ok", "error"]}, "removed from the state: ok, error"),
-        ({"step": "a", "shared": "global:total"}, "shared global:total"),
-        ({"signal": "go"}, "signal go kept until a step waits for it"),
-        ({"step": "a", "log": '"hello"'}, '"hello"'),
-        ({"webhook_sent": {"code": 200}}, 'webhook sent {"code": 200}'),
-        ({"step": "a", "to": "somewhere_new"}, "somewhere new"),
-        ({"control": "cancel", "by": "ada", "reason": "a duplicate"}, "cancel requested by ada: a duplicate"),
-        ({"control": "hold", "step": "a"}, "hold requested"),
-    ],
-)
-def test_an_entry_is_described_in_words(keys: dict[str, Any], told: str) -> None:
-    assert history_lines.describe_entry(entry(**keys)) == told
-
-
-def test_every_status_of_a_step_has_a_verb() -> None:
-    assert list(history_lines.VERBS) == [status.value for status in StepStatus]
 
 
 def test_a_step_has_the_entries_of_its_items_too() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fakeredis import FakeRedis, FakeServer
 
+from orchestrator.application.explain.execution_json import as_dict
 from orchestrator.application.explain.status_view import StatusView
 from orchestrator.application.records.events import Parent
 from orchestrator.application.records.record import WorkflowRecord
@@ -62,7 +63,7 @@ def test_as_json_no_secret_is_shown(record: WorkflowRecord) -> None:
 
 
 def test_our_own_fields_are_shown_even_if_they_look_secret(record: WorkflowRecord) -> None:
-    shown: Any = report.as_dict(StatusView(record))
+    shown: Any = as_dict(StatusView(record))
 
     assert shown["parent"]["token"] == "n-0"
 
@@ -75,7 +76,7 @@ def test_of_the_token_of_a_dispatch_the_public_part_is_shown(record: WorkflowRec
     RedisStore(redis).write(record)
 
     dump = report.dump_redis_keys(record, redis, Keys()).splitlines()
-    shown: Any = report.as_dict(StatusView(record))
+    shown: Any = as_dict(StatusView(record))
 
     fields = {name: json.loads(dump[dump.index(name) + 1]) for name in ("step:check", "parent")}
     assert {name: field["token"] for name, field in fields.items()} == {"step:check": "d1", "parent": "d2"}

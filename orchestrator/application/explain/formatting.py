@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from orchestrator.application.records.events import parse_iso_ms
+from orchestrator.application.records.step_record import ItemCounts
 
 
 def humanize(status: str) -> str:
@@ -57,3 +58,13 @@ def format_error(error: dict[str, Any]) -> str:
     """Format an error on one line: its type and the first line of its message."""
     message = str(error.get("message") or error.get("kind") or error).strip().partition("\n")[0]
     return f"{error['type']}: {message}" if error.get("type") else message
+
+
+def format_item_counts(counts: ItemCounts) -> str:
+    """Format how far a map is: 12/100 items, 1 failed."""
+    parts = [f"{counts.settled}/{counts.count} items"]
+    if counts.errors:
+        parts.append(f"{counts.errors} failed")
+    if counts.out:
+        parts.append(f"{counts.out} in progress")
+    return ", ".join(parts)

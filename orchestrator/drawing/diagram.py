@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from orchestrator.cli.output.formatting import format_duration
+from orchestrator.application.explain.formatting import format_duration, format_item_counts
 
 if TYPE_CHECKING:
     from orchestrator.application.explain.status_view import StatusView
@@ -75,8 +75,6 @@ def diagram_from_spec(loaded: LoadedSpec) -> Diagram:
 
 def diagram_from_view(view: StatusView) -> Diagram:
     """The diagram of an execution, with the status of each step."""
-    from orchestrator.cli.output.overview import format_item_counts
-
     record = view.record
     diagram = diagram_from_spec(record.loaded)
     nodes = []
