@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -23,12 +24,15 @@ SMALL = {
         "_parse_text": "256 texts of at most 14 characters; others raise, which is not cached"
     },
     "orchestrator/backend/ids.py": {"_stamp": "16 numbers"},
+    "orchestrator/drawing/svg.py": {"read_stylesheet": "one stylesheet"},
     "orchestrator/functions/annotations.py": {"_cached_adapter": "1,024 types of the code"},
     "orchestrator/invocation/parameters.py": {"_find_cached": "512 executors, which their worker holds"},
     "orchestrator/payload_stores/__init__.py": {"_s3": "8 addresses of the settings"},
     "orchestrator/redis_rq/keys.py": {"job_id_prefix": "1,024 names of queues"},
     "orchestrator/redis_rq/scripts.py": {"script_text": "the scripts in lua/"},
     "orchestrator/worker/harness.py": {"load_executors": "8 lists of modules of the settings"},
+    "orchestrator/web/api/openapi.py": {"make": "one document"},
+    "orchestrator/web/rendering.py": {"_environment": "one value"},
     "executors/orchestrator_executors/http_connections.py": {
         "_load_certificates": "4 pairs of variables of the environment"
     },
@@ -49,10 +53,10 @@ SIZED = {
 """How many caches that are bounded by bytes each module has."""
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for source in SOURCES:
-        for path in sorted(source.rglob("*.py")):
-            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+@cache
+def modules() -> list[tuple[str, ast.Module]]:
+    paths = [path for source in SOURCES for path in sorted(source.rglob("*.py"))]
+    return [(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())) for path in paths]
 
 
 def called_name(node: ast.expr) -> str:

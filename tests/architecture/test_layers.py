@@ -91,6 +91,7 @@ RULES = {
     EXPLAIN: pure(ERRORS, VALUES, EXPRESSIONS, REDACTION, SPEC, RECORDS, ENGINE),
     AUDIT: pure(ERRORS, VALUES, EXPRESSIONS, REDACTION, SPEC, RECORDS, ENGINE),
     "orchestrator.builder": Rule(ours=frozenset({APPLICATION}), never=IMPURE | DECIDES),
+    "orchestrator.drawing": Rule(ours=frozenset({APPLICATION}), never=IMPURE | DECIDES),
     "orchestrator.convert": Rule(
         ours=frozenset({APPLICATION}),
         libraries=frozenset({"jinja2", "jmespath", "yaml"}),
@@ -165,6 +166,7 @@ RULES = {
     "orchestrator.runtime": Rule(ours=ANYTHING, libraries=ANYTHING),
     "orchestrator.embedded": Rule(ours=ANYTHING, libraries=ANYTHING),
     "orchestrator.cli": Rule(ours=ANYTHING, libraries=ANYTHING),
+    "orchestrator.web": Rule(ours=ANYTHING, libraries=ANYTHING, never=frozenset({"orchestrator.cli"})),
     "orchestrator.__main__": Rule(ours=frozenset({"orchestrator.cli"})),
     # Only exports names.
     "orchestrator": rule(
@@ -226,7 +228,7 @@ def faults(module: str, source: str, *, is_package: bool = False) -> list[str]:
     ]
     if module != JSON_LOGIC and _names_json_logic(source):
         found.append(f"{module} must not name json_logic: only {JSON_LOGIC} does")
-    if inside(module, APPLICATION) or inside(module, "orchestrator.convert"):
+    if any(inside(module, one) for one in (APPLICATION, "orchestrator.convert", "orchestrator.drawing")):
         found += [f"{module} must not read the clock: {text}" for text in CLOCK.findall(source)]
         found += [f"{module} must not call {name}()" for name in sorted(_plain_calls(source) & IMPURE_CALLS)]
     return found
@@ -290,6 +292,9 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
         ("orchestrator.convert.jinja", "import requests"),
         ("orchestrator.convert.jinja", "eval('1')"),
         ("orchestrator.convert.flowtoy", "from orchestrator.backend import memory"),
+        ("orchestrator.drawing.layout", "from orchestrator.cli.output.tables import print_table"),
+        ("orchestrator.drawing.layout", "import time"),
+        ("orchestrator.drawing.svg", "text = open('graph.css').read()"),
         ("orchestrator.backend.memory", "import redis"),
         ("orchestrator.backend.memory", "from orchestrator.redis_rq.keys import Keys"),
         ("orchestrator.redis_rq.store", "from orchestrator.worker import harness"),

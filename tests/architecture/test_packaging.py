@@ -68,19 +68,20 @@ def pyproject() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def test_scripts_and_the_mark_of_typed_packages_are_package_data(pyproject: dict[str, Any]) -> None:
+def test_every_file_that_is_read_beside_the_modules_is_package_data(pyproject: dict[str, Any]) -> None:
     patterns = pyproject["tool"]["setuptools"]["package-data"]["*"]
     needed = [path for package in PACKAGES for path in package.rglob("*") if _is_data(path)]
 
     assert {path.parent.name for path in needed if path.name == "py.typed"} == {
         package.name for package in PACKAGES
     }
-    assert not [path for path in needed if not any(fnmatch(path.name, pattern) for pattern in patterns)]
+    assert {path.suffix for path in needed} >= {".css", ".html", ".js", ".lua", ".svg"}
+    assert not [path for path in needed if not any(fnmatch(_in_package(path), one) for one in patterns)]
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_folder_with_modules_is_a_package(package: Path) -> None:
-    folders = {path.parent for path in package.rglob("*") if path.suffix == ".py" or _is_data(path)}
+    folders = {path.parent for path in package.rglob("*.py")}
 
     assert not [folder for folder in sorted(folders) if not (folder / "__init__.py").exists()]
 
@@ -177,7 +178,13 @@ def test_text_files_end_with_one_newline() -> None:
 
 
 def _is_data(path: Path) -> bool:
-    return path.suffix == ".lua" or path.name == "py.typed"
+    return path.suffix in {".css", ".html", ".js", ".lua", ".svg"} or path.name == "py.typed"
+
+
+def _in_package(path: Path) -> str:
+    """The path of a file below the package that it belongs to, as the patterns of package data have it."""
+    package = next(folder for folder in path.parents if (folder / "__init__.py").exists())
+    return path.relative_to(package).as_posix()
 
 
 def _is_source(path: Path) -> bool:

@@ -93,7 +93,8 @@ def attacked(kind: str, folder: Path, **environment: str) -> Iterator[System]:
         own_redis(folder) as server,
         stack(server.url, "hostile_functions", folder / "logs", **environment) as processes,
     ):
-        processes.is_warm = False  # marked() reads the environment that a process was started with
+        if MARK in environment:
+            processes.is_warm = False  # marked() reads the environment that a process was started with
         processes.coordinator()
         redis = connect(server.url)
         system = System(kind, processes, redis, PatientClient(redis), folder)

@@ -53,7 +53,14 @@ class Known:
             and all(self.labels.get(name) == value for name, value in wanted.labels.items())
             and (wanted.since_ms is None or self.began_ms >= wanted.since_ms)
             and (wanted.until_ms is None or self.began_ms < wanted.until_ms)
+            and (wanted.text is None or self._has(wanted.text.lower()))
         )
+
+    def _has(self, text: str) -> bool:
+        """Whether its id, its name, its group or one of its labels contains a text in lower case."""
+        labels = [f"{name}={value}" for name, value in self.labels.items()]
+        parts = [self.execution_id, self.name or "", self.group or "", *labels]
+        return "\n".join(parts).lower().count(text) > 0
 
 
 def seed(client: Client, keys: Keys, executions: Iterable[Known], payload: str = "") -> None:

@@ -1,0 +1,1 @@
+"""Access: users and roles, tokens, the login, and the guard that every request passes."""

@@ -1,0 +1,1 @@
+"""The pages. Each module serves one page and its actions, and renders a template of the same name."""
