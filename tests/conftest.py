@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,39 @@ settings.load_profile("shared-cores")
 
 
 SLOWEST_FIRST = Path(__file__).with_name("slowest-first.txt")
+SLOW_S = 5.0
+"""Files whose tests take longer than this are listed in slowest-first.txt."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--write-slowest-first", action="store_true", help=f"Write {SLOWEST_FIRST.name} anew after the run."
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    is_worker = hasattr(config, "workerinput")  # of xdist; the process that started it gets its reports too
+    if config.getoption("--write-slowest-first", False) and not is_worker:
+        config.pluginmanager.register(SlowestFirst(config.rootpath))
+
+
+class SlowestFirst:
+    """Adds up how long the tests of each file take, and writes the list of the slowest."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        path = self._root / report.nodeid.partition("::")[0]
+        self._seconds[path.relative_to(SLOWEST_FIRST.parent).as_posix()] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        slow = sorted(
+            (name for name in self._seconds if self._seconds[name] > SLOW_S),
+            key=lambda name: -self._seconds[name],
+        )
+        SLOWEST_FIRST.write_text("".join(f"{name}\n" for name in slow))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

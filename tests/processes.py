@@ -6,6 +6,7 @@ Every process is started here, ends with the test, and is ended by its pid.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -43,10 +44,14 @@ def wait_until(fact: Callable[[], object], patience_s: float = PATIENCE_S, what:
 
 
 def run_module(
-    command: Sequence[str], environment: Mapping[str, str], folder: Path, timeout_s: float
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    timeout_s: float,
+    is_warm: bool = not IS_FULL,
 ) -> subprocess.CompletedProcess[str]:
     """Run a module with arguments in a process of its own, and return what it printed."""
-    if not IS_FULL:
+    if is_warm:
         return run_warm(command, environment, folder, timeout_s)
     return subprocess.run(
         [*PYTHON_MODULE, *command],
@@ -57,6 +62,35 @@ def run_module(
         text=True,
         timeout=timeout_s,
     )
+
+
+def start_module(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    output: int | IO[Any],
+    errors: int | IO[Any] = subprocess.STDOUT,
+    is_warm: bool = not IS_FULL,
+) -> subprocess.Popen[str]:
+    """Start a module with arguments. Its files are as subprocess.Popen takes them."""
+    if is_warm:
+        return WARM_SERVER.start(command, environment, output, errors, folder)
+    return subprocess.Popen(
+        [*PYTHON_MODULE, *command],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=errors,
+        text=True,
+        preexec_fn=_restore_signal_handlers,
+    )
+
+
+def _restore_signal_handlers() -> None:
+    """Restore the default handlers: under nohup or in the background, these signals are ignored."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def is_running(pid: int) -> bool:
@@ -126,6 +160,15 @@ class Stack:
         rq = (sys.executable, "-m", "rq.cli", "worker", "--url", self.url, *serializer)
         return self._spawn(*rq, "--worker-class", worker_class, "--worker-ttl", "30", *names)
 
+    def web(self, *options: str) -> tuple[subprocess.Popen[bytes], str]:
+        """The web page on a free port, and its URL without the last slash."""
+        log = self._next_log()
+        process = self._spawn(sys.executable, "-m", "orchestrator", "web", "--port", "0", *options)
+        wait_until(lambda: "The page is at " in log.read_text() or not is_running(process.pid))
+        found = re.search(r"The page is at (\S+)/ ", log.read_text())
+        assert found is not None, log.read_text()
+        return process, found[1]
+
     def module(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         """A module of the tests that is a program."""
         return self._spawn(sys.executable, "-m", name, *arguments)
@@ -186,6 +229,9 @@ class Stack:
     def log(self) -> str:
         return "".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
 
+    def _next_log(self) -> Path:
+        return self.folder / f"{len(self.processes):03}.log"
+
     def _spawn(self, *command: str) -> subprocess.Popen[bytes]:
         environment = {
             **os.environ,
@@ -194,8 +240,7 @@ class Stack:
             "ORCHESTRATOR_EXECUTORS": self.executors,
             **self.environment,
         }
-        log = self.folder / f"{len(self.processes):03}.log"
-        with log.open("wb") as sink:
+        with self._next_log().open("wb") as sink:
             process = self._start(command, environment, sink)
         self.processes.append(process)
         return process

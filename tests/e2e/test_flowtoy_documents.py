@@ -10,7 +10,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from typing import Any
 import pytest
 
 from e2e.pages import blocks, reading
-from processes import ROOT, Stack, stack
+from processes import PATIENCE_S, ROOT, Stack, run_module, stack
 from servers.redis_server import RedisServer, own_redis
 from servers.web import Asked, Reply, Site, said, site
 
@@ -93,14 +92,7 @@ class Office:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "ORCHESTRATOR_REDIS_URL": self.server.url}
-        run = subprocess.run(
-            [sys.executable, "-m", "orchestrator", *arguments],
-            cwd=self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        run = run_module(["orchestrator", *arguments], environment, self.folder, PATIENCE_S)
         self.printed += [run.stdout, run.stderr]
         return run
 

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -36,7 +35,7 @@ from orchestrator.redis_rq.event_codec import START_FIELDS, read_event
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.testing import WorkflowTest
 from orchestrator_executors import invoices
-from processes import PatientClient, wait_until
+from processes import PatientClient, start_module, wait_until
 from servers.redis_server import require_redis_server
 from worlds.redis_world import RedisWorld, running
 
@@ -392,8 +391,6 @@ def test_the_invoice_that_is_large_waits_for_its_manager_in_the_system_that_run_
     require_redis_server()
     ours = {name: value for name, value in os.environ.items() if not name.startswith("ORCHESTRATOR_")}
     command = [
-        sys.executable,
-        "-m",
         "orchestrator",
         "run",
         str(INVOICE),
@@ -402,14 +399,12 @@ def test_the_invoice_that_is_large_waits_for_its_manager_in_the_system_that_run_
         "--json",
     ]
     with tempfile.TemporaryDirectory(prefix="t") as temporary:
-        process = subprocess.Popen(
+        process = start_module(
             [*command, "--inputs", '{"document": "large.txt"}'],
-            cwd=tmp_path,
-            env=ours | {"PYTHONPATH": str(ROOT), "TMPDIR": temporary},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+            ours | {"PYTHONPATH": str(ROOT), "TMPDIR": temporary},
+            tmp_path,
+            subprocess.PIPE,
+            subprocess.DEVNULL,
         )
         try:
             client, execution_id = _waiting_for_approval(process, Path(temporary))

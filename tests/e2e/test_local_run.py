@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.backend.sqlite.store import SqliteStore
-from processes import PATIENCE_S, run_module, wait_until
+from processes import PATIENCE_S, run_module, start_module, wait_until
 from servers.receiver import receiver
 
 ROOT = Path(__file__).parents[2]
@@ -76,15 +76,8 @@ class Folder:
     def start(self, log: str, *arguments: str) -> subprocess.Popen[str]:
         """Start a command in the background; its output is in the file `log`."""
         output = self.stack.enter_context((self.path / log).open("w"))
-        process = subprocess.Popen(
-            [sys.executable, "-m", "orchestrator", "run", "--local", *arguments],
-            cwd=self.path,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            text=True,
-        )
+        command = ["orchestrator", "run", "--local", *arguments]
+        process = start_module(command, self.environment, self.path, output)
         self.stack.callback(process.wait)
         self.stack.callback(process.kill)
         return process
@@ -178,13 +171,12 @@ def test_executors_may_be_named_by_the_environment(folder: Folder) -> None:
 
 def test_a_progress_is_drawn_on_a_terminal(folder: Folder) -> None:
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", "run", "--local", "three.yaml", *MINE],
-        cwd=folder.path,
-        env=folder.environment | {"TERM": "xterm", "COLUMNS": "100", "LINES": "40"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=theirs,
+    process = start_module(
+        ["orchestrator", "run", "--local", "three.yaml", *MINE],
+        folder.environment | {"TERM": "xterm", "COLUMNS": "100", "LINES": "40"},
+        folder.path,
+        subprocess.PIPE,
+        theirs,
     )
     os.close(theirs)
     drawn = b""
@@ -198,7 +190,7 @@ def test_a_progress_is_drawn_on_a_terminal(folder: Folder) -> None:
     assert process.returncode == 0
     assert "in progress" in drawn.decode()
     assert "noting first" in drawn.decode()
-    assert output.decode().splitlines()[-1] == 'outcome: {"last": "last"}'
+    assert output.splitlines()[-1] == 'outcome: {"last": "last"}'
 
 
 def _read_terminal(terminal: int) -> bytes:

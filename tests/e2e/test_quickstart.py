@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+MISSING = ("redis-", "valkey-", "chromium", "google-chrome")
 
 
 @pytest.mark.slow
@@ -31,20 +32,21 @@ def test_the_quickstart_finishes_an_order_and_shows_what_redis_holds() -> None:
     assert "state:error" not in said
     assert 'outcome: {"reason": "we do not sell \'z9\'"}' in said
     assert "exit code 3" in said
+    assert said.rstrip().endswith(" --web")
 
 
 @pytest.fixture
 def bare_machine(tmp_path: Path) -> dict[str, str]:
-    """An environment for scripts: root on a machine without a Redis server, whose apt-get is observed.
+    """An environment for scripts: root on a machine without Redis and browser, whose apt-get is observed.
 
     apt-get reads an answer from its standard input, as it would for a question, and writes what it was asked
-    into a file. Then it installs a redis-server, if it was told to install one.
+    into a file. Then it installs the program that it was told to install.
     """
     folder = tmp_path / "bin"
     folder.mkdir()
     for place in os.get_exec_path():
         for program in Path(place).glob("*"):
-            if not program.name.startswith(("redis-", "valkey-")) and not (folder / program.name).exists():
+            if not program.name.startswith(MISSING) and not (folder / program.name).exists():
                 (folder / program.name).symlink_to(program)
     write_program(folder / "id", "echo 0")
     write_program(
@@ -54,8 +56,9 @@ def bare_machine(tmp_path: Path) -> dict[str, str]:
         read -r answer && echo "answered: $answer" >>{tmp_path}/asked
         echo "apt-get is called"
         if [ "$1" = install ]; then
-            printf '#!/bin/sh\\necho the server of the distribution\\n' >{folder}/redis-server
-            chmod +x {folder}/redis-server
+            for name; do :; done
+            printf '#!/bin/sh\\necho the program of the distribution\\n' >{folder}/$name
+            chmod +x {folder}/$name
         fi
         """,
     )
@@ -99,26 +102,41 @@ def test_the_quickstart_takes_the_server_of_the_wheel_and_installs_no_system_pac
     assert printed.count(": complete in ") == 1
 
 
+@pytest.mark.parametrize(("function", "program"), [("redis_server", "redis-server"), ("browser", "chromium")])
 def test_the_tests_say_what_they_install_before_they_install_it(
-    bare_machine: dict[str, str], tmp_path: Path
+    bare_machine: dict[str, str], tmp_path: Path, function: str, program: str
 ) -> None:
-    script = "source scripts/_environment; redis_server --install"
+    script = f"source scripts/_environment; {function} --install; {program}"
     code, printed = run_without_answering(["bash", "-euo", "pipefail", "-c", script], bare_machine)
 
     assert code == 0, printed
     lines = printed.splitlines()
     assert lines[0].startswith(
-        "No redis-server on the PATH. As root, this script installs the system package"
+        f"No {program} on the PATH. As root, this script installs the system package {program}"
     )
-    assert lines[-1] == "the server of the distribution"
+    assert lines[-1] == "the program of the distribution"
     assert (tmp_path / "asked").read_text().splitlines() == [
         "apt-get update noninteractive",
         "apt-get install noninteractive",
     ]
 
 
+def test_a_missing_browser_is_an_error_where_it_cannot_be_installed(
+    bare_machine: dict[str, str],
+) -> None:
+    write_program(Path(bare_machine["PATH"]) / "id", "echo 1000")
+    script = "source scripts/_environment; browser --install"
+
+    code, printed = run_without_answering(["bash", "-euo", "pipefail", "-c", script], bare_machine)
+
+    assert code == 1
+    assert printed.startswith("There is no chromium on the PATH")
+
+
 def test_only_scripts_test_installs_system_packages() -> None:
     scripts = [path for path in (ROOT / "scripts").iterdir() if path.is_file()]
-    installing = {path.name for path in scripts if "redis_server --install" in path.read_text("utf-8")}
+    texts = {path.name: path.read_text("utf-8") for path in scripts}
 
-    assert installing == {"test"}
+    for function in ("redis_server --install", "browser --install"):
+        installing = {name for name, text in texts.items() if f'" {function}' in text}
+        assert installing == {"test"}

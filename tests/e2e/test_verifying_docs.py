@@ -6,25 +6,22 @@ A comment before each block says how it is treated, as in the README.
 from __future__ import annotations
 
 import re
-import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from e2e.pages import Block, Reader, Shell, commands_of, fits
+from e2e.pages import Block, Shell, blocks, commands_of, reading
 from orchestrator.redis_rq.letter_limits import MAX_LETTER_BYTES
 from orchestrator.redis_rq.verify.verifier import MAX_COUNTED
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "verifying.md").read_text(encoding="utf-8")
-BLOCK = re.compile(r"(?:<!-- test: ([^\n]*) -->\n)?^```\w*\n(.*?)^```$", re.M | re.S)
-BLOCKS = [(found[1] or "", found[2]) for found in BLOCK.finditer(PAGE)]
+BLOCKS = blocks(PAGE)
 READING = re.compile(
     r"redis-cli (EXISTS|HGET|ZRANGE) "
     r"|orchestrator (check-consistency( order-1|;| --json)|what-if|dead-letters list)"
 )
-PATIENCE_S = 180.0
 SOURCES = [
     ROOT / "orchestrator" / name
     for name in (
@@ -38,31 +35,23 @@ SOURCES = [
 
 def test_every_block_says_how_it_is_tested() -> None:
     assert len(BLOCKS) == PAGE.count("\n```") / 2
-    assert {treatment.partition(" ")[0] for treatment, _ in BLOCKS} == {"file", "console"}
+    assert {block.treatment.partition(" ")[0] for block in BLOCKS} == {"file", "console"}
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_page_print_what_it_shows(reader: Reader) -> None:
-    reader.server(Block("", "", "redis-server --save ''", 0))
-    services = "orchestrator coordinator\norchestrator worker --executors desk\n"
-    for treatment, text in BLOCKS:
-        if treatment.startswith("file "):
-            (reader.folder / treatment.removeprefix("file ")).write_text(text)
-    reader.start_services(Block("", "", services, 0))
-    with closing(Shell(reader.folder, reader.environment)) as shell:
-        for treatment, text in BLOCKS:
-            for command, expected in commands_of(text) if treatment == "console" else ():
-                type_in(shell, command, expected)
-
-
-def type_in(shell: Shell, command: str, expected: list[str]) -> None:
-    """Run a command; one that only reads is repeated until its output fits, as the system needs time."""
-    until = time.monotonic() + (PATIENCE_S if READING.match(command) else 0)
-    printed = shell.run(command)
-    while not fits(expected, printed) and time.monotonic() < until:
-        time.sleep(0.05)
-        printed = shell.run(command)
-    assert fits(expected, printed), f"{command}\n" + "\n".join(printed)
+def test_the_commands_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
+    with reading(tmp_path, "docs/verifying.md") as reader:
+        reader.commands_that_read = READING
+        reader.server(Block("", "", "redis-server --save ''", 0))
+        for block in (one for one in BLOCKS if one.treatment.startswith("file ")):
+            reader.do(block)
+        reader.start_services(
+            Block("", "", "orchestrator coordinator\norchestrator worker --executors desk\n", 0)
+        )
+        with closing(Shell(reader.folder, reader.environment)) as shell:
+            for block in (one for one in BLOCKS if one.treatment == "console"):
+                for command, expected in commands_of(block.text):
+                    reader.expect(shell, block, command, expected)
 
 
 def test_the_table_has_every_code() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.pages import ORDINARY_COMMAND, ROOT, WARM_COMMAND, warm_commands
+from e2e.pages import ORDINARY_COMMAND, ROOT, WARM_COMMAND
+from warm_processes import WARM_SERVER
 
 GREETING = "steps: [{op: greet, input: {name: {var: input.name}}}]\n"
 
@@ -39,8 +40,7 @@ def test_a_warm_command_does_what_an_ordinary_one_does(command: str, tmp_path: P
         )
         return done.stdout + done.stderr
 
-    with warm_commands(tmp_path, environment) as socket:
-        warm = printed(WARM_COMMAND.format(socket=socket))
+    warm = printed(WARM_COMMAND.format(socket=WARM_SERVER.path))
 
     assert warm == printed(ORDINARY_COMMAND)
     assert warm.strip()

@@ -104,6 +104,10 @@ def waits_in(records: Sequence[WorkflowRecord], script: Script) -> list[tuple[st
     ]
 
 
+def versions(records: Sequence[WorkflowRecord]) -> dict[str, object]:
+    return {one.workflow_execution_id: one.version for one in records}
+
+
 # ---- in one process
 
 
@@ -142,7 +146,7 @@ class LocalRun:
 
     def _let_time_pass(self, backend: Backend, script: Script) -> bool:
         """Send a signal or set the clock, if nothing else can happen. False: run() has not ended."""
-        records = [one for one in family(backend.load, script.execution_id) if not one.is_final]
+        records = self._open(backend, script)
         is_busy = any(
             unit.token is not None and unit.child is None for one in records for _, unit in one.units()
         )
@@ -153,9 +157,14 @@ class LocalRun:
                 self._replied.add(wait)
                 Workflow(wait[0], backend).signal(*script.replies[wait[1]])
                 return False
+        if versions(self._open(backend, script)) != versions(records):
+            return False  # something did happen while the records were read, one after the other
         timers = [timer.due_ms for one in records for timer in all_timers(one)]
         self.now_ms = max(self.now_ms, min(timers, default=self.now_ms))
         return False
+
+    def _open(self, backend: Backend, script: Script) -> list[WorkflowRecord]:
+        return [one for one in family(backend.load, script.execution_id) if not one.is_final]
 
     def _has_due(self, records: Sequence[WorkflowRecord]) -> bool:
         return any(timer.due_ms <= self.now_ms for one in records for timer in all_timers(one))

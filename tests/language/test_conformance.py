@@ -35,7 +35,7 @@ from worlds.redis_world import RedisWorld
 
 FIRST, *OTHERS = LOCAL
 LINES = [line for line in _of("json") if ON_THE_WAY.isdisjoint(_shown(line))]
-SEEDS = range(count(30, 150))
+SEEDS = range(count(12, 150))
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ SHARE = 0.05
 def seeds(usually: int) -> range:
     given = os.environ.get("LANGUAGE_SEEDS")
     if given is None:
-        return range(count(usually // 2, usually))
+        return range(count(usually // 4, usually))
     first, _, last = given.partition("-")
     return range(int(first), int(last))
 

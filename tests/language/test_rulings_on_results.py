@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from effort import sample
 from language.stage import Stage
 from language.written import branches, halts, jobless, resets, skips
 from orchestrator.application.errors import StartRejected
@@ -215,7 +216,7 @@ ENDS: dict[str, Any] = {
 
 def test_ruling_19_without_races_the_order_of_results_does_not_matter(stage: Stage) -> None:
     ends: list[Json] = []
-    for order in permutations(["a", "b", "m#0", "m#1"]):
+    for order in sample([*permutations(["a", "b", "m#0", "m#1"])], 7):
         stage.start(WITHOUT_RACES)
         stage.fail("a", "the first attempt")
         for unit in order:

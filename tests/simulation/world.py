@@ -141,7 +141,7 @@ class World:
             answer = self._executed_with_errors(words, ()) if is_sweep else self.server.execute(*words)
             self._trace_command(words, answer)
             return answer
-        records = [key.removeprefix(self.keys.workflow("")) for key in _records(words[8:])]
+        records = [key.removeprefix(self.keys.workflow("")) for key in _records(words[3 + int(words[2]) :])]
         known = {weid: self._fields(self.keys.workflow(weid)) for weid in records}
         kept = {weid: [] if known[weid] else self._kept_signals(weid.partition("#")[2]) for weid in records}
         creates = [self.keys.workflow(weid) for weid in dict.fromkeys(records) if not known[weid]]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from effort import count
 from orchestrator.application.errors import Busy
 from orchestrator.redis_rq import backlog
 from processes import PatientClient
@@ -18,7 +19,7 @@ from worlds.redis_world import RedisWorld, running
 from worlds.waiting import PATIENCE_S, wait_until
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "backlog"
-COUNT = 5_000
+COUNT = count(2_000, 5_000)
 ONE = document(step("a"))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.verify.verifier import Verifier
-from processes import ROOT, PatientClient, Stack, stack, wait_until
+from processes import PatientClient, Stack, stack, wait_until
 from servers.outages import ARGUMENTS, OUTAGES
 from servers.redis_server import RedisServer, own_redis
 
@@ -57,14 +56,14 @@ class System:
             time.sleep(0.1)
 
     def complaints(self, name: str, since: int) -> list[str]:
-        text = self._log(name).read_text()[since:]
+        text = self.log_of(self.own[name]).read_text()[since:]
         return [line for line in text.splitlines() if COMPLAINT.search(line)]
 
     def said(self, name: str) -> int:
-        return len(self._log(name).read_text())
+        return len(self.log_of(self.own[name]).read_text())
 
-    def _log(self, name: str) -> Path:
-        number = self.processes.processes.index(self.own[name])
+    def log_of(self, process: subprocess.Popen[bytes]) -> Path:
+        number = self.processes.processes.index(process)
         return self.processes.folder / f"{number:03}.log"
 
     def start(self, queue: str, execution_id: str, go: Path) -> None:
@@ -126,13 +125,8 @@ def test_after_an_outage_all_go_on_by_themselves(system: System, outage: str, tm
     waiting = [threading.Thread(target=wait_for, args=[one]) for one in running.values()]
     for thread in waiting:
         thread.start()
-    command = [sys.executable, "-m", "orchestrator", "--redis-url", system.server.url]
-    told = tmp_path / "told"
-    with told.open("wb") as sink:
-        watch = subprocess.Popen(
-            [*command, "watch", running["forking"]], cwd=ROOT, stderr=sink, stdout=subprocess.DEVNULL
-        )
-    system.processes.processes.append(watch)  # it ends with the others, whatever becomes of the test
+    watch = system.processes.module("orchestrator", "watch", running["forking"])
+    told = system.log_of(watch)
     wait_until(lambda: all(map(system.runs, running.values())), what="every worker to be at it")
     wait_until(lambda: system.listeners(running["forking"]) == 2, what="the client and the command to wait")
     said = {process: system.said(process) for process in system.own}

@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 
+import effort
 from differential.specs import Case, random_case
 from orchestrator.application.records.record import WorkflowRecord
 from processes import PatientClient, stack
 from worlds.engine_world import executed_result, run, world_of
 from worlds.records import essence, same_numbers
 
-CASES = int(os.environ.get("ORCHESTRATOR_REDIS_CASES", "60"))
+CASES = int(os.environ.get("ORCHESTRATOR_REDIS_CASES", effort.count(30, 60)))
 
 
 def in_any_order(case: Case, seed: int) -> WorkflowRecord:

@@ -12,7 +12,7 @@ from orchestrator.application.records.decisions import Complete
 from orchestrator.client import Client
 from processes import stack
 
-WIDE, LONG = count(1_000, 10_000), count(300, 2_000)
+WIDE, LONG = count(300, 10_000), count(100, 2_000)
 
 
 def fan(size: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,12 @@ def attack(world: RedisWorld, redis_url: str, tmp_path: Path, called: Site) -> A
     return Attack(world, redis_url, tmp_path, called)
 
 
+@cache
+def bomb(begin: bytes = b"") -> bytes:
+    """Two hundred megabytes, compressed."""
+    return zlib.compress(begin + bytes(200_000_000))
+
+
 def load_all(attack: Attack) -> None:
     """Every attack that we know of, on the queue and in the registries of RQ."""
     touch = [f"touch {attack.touched}"]
@@ -131,8 +138,8 @@ def load_all(attack: Attack) -> None:
     )
     attack.forge("an-instance", [RUN_STEP, {"evil": 1}, [{}], {}])
     attack.forge("no-payload", [RUN_STEP, None, [{}], {}])
-    attack.forge("a-bomb", zlib.compress(b"[" + bytes(200_000_000)))
-    attack.forge("a-bomb-in-a-bomb", zlib.compress(zlib.compress(bytes(200_000_000))))
+    attack.forge("a-bomb", bomb(b"["))
+    attack.forge("a-bomb-in-a-bomb", zlib.compress(bomb()))
     attack.forge("deep", "[" * 100_000)
     attack.forge("again-and-again", ["os.getpid", None, [], {}], retries_left="1000000", repeats_left="9")
     attack.world.client.set("rq:job:no-hash", "x")

@@ -21,23 +21,6 @@ from orchestrator.worker.leaving import RunTracker
 from processes import PatientClient, Stack, is_running, stack, wait_until
 from servers.redis_server import RedisServer, own_redis
 
-FUNCTIONS = """
-import os, time
-from pathlib import Path
-
-def waits(inputs):
-    began = Path(inputs["began"])
-    began.with_suffix(".new").write_text(str(os.getpid()))
-    began.with_suffix(".new").rename(began)
-    while not Path(inputs["go"]).exists():
-        time.sleep(0.02)
-    return {"text": inputs["size"] * "x"}
-
-def logs(inputs, log):
-    log("begins")
-    return waits(inputs)
-"""
-
 Worker = subprocess.Popen[bytes]
 
 
@@ -68,12 +51,10 @@ class System:
 
 @pytest.fixture
 def system(tmp_path: Path) -> Iterator[System]:
-    (tmp_path / "leaving_functions.py").write_text(FUNCTIONS)
-    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
-    environment = {"PYTHONPATH": path, "ORCHESTRATOR_STOP_GRACE_S": "1", "ORCHESTRATOR_LEASE_S": "4"}
+    environment = {"ORCHESTRATOR_STOP_GRACE_S": "1", "ORCHESTRATOR_LEASE_S": "4"}
     with (
         own_redis(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as server,
-        stack(server.url, "leaving_functions", tmp_path / "logs", **environment) as processes,
+        stack(server.url, "waiting_functions", tmp_path / "logs", **environment) as processes,
     ):
         processes.coordinator()
         client = PatientClient(redis := connect(server.url))

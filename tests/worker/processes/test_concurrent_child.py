@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from orchestrator.client import Client
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys
-from processes import PatientClient, Stack, is_running, stack, wait_until
+from processes import ROOT, PatientClient, Stack, is_running, run_module, stack, wait_until
 from servers.redis_server import own_redis
 
 pytestmark = pytest.mark.slow
@@ -111,8 +110,7 @@ def test_rq_sees_the_worker_and_whether_it_is_busy(system: System) -> None:
     system.began("a")
 
     def told() -> str:
-        rq = [sys.executable, "-m", "rq.cli", "info", "--url", system.processes.url]
-        return subprocess.run(rq, capture_output=True, text=True, check=True).stdout
+        return run_module(["rq.cli", "info", "--url", system.processes.url], os.environ, ROOT, 180).stdout
 
     wait_until(lambda: re.search(r"busy.*orchestrator.default", told()), what="rq info to say busy")
     system.client.cancel("x")

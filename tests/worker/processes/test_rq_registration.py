@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
 from orchestrator.worker.processes.rq_registration import connect_for_rq, make_worker
 from orchestrator.worker.processes.supervisor import Supervisor
-from processes import PatientClient, stack, wait_until
+from processes import PATIENCE_S, ROOT, PatientClient, run_module, stack, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -32,8 +33,7 @@ def redis(redis_url: str) -> Iterator[RedisClient]:
 
 def rq_info(url: str) -> str:
     """As somebody sees it who has nothing of ours."""
-    command = [sys.executable, "-m", "rq.cli", "info", "--raw", "--url", url]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return run_module(["rq.cli", "info", "--raw", "--url", url], os.environ, ROOT, PATIENCE_S).stdout
 
 
 def test_a_worker_whose_child_was_faster_is_registered(redis: RedisClient, redis_url: str) -> None:

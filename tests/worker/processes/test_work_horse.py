@@ -25,34 +25,6 @@ pytestmark = pytest.mark.slow
 KEYS = Keys()
 Json = dict[str, Any]
 
-FUNCTIONS = """
-import multiprocessing, os, signal, threading, time
-from pathlib import Path
-
-def pid(inputs):
-    return {"pid": os.getpid()}
-
-def moves(inputs):
-    os.chdir("/")
-    return {"pid": os.getpid()}
-
-def grows(inputs):
-    return {"pid": os.getpid(), "size": len(bytearray(80 << 20))}
-
-def waits(inputs):
-    Path(inputs["began"]).write_text(str(os.getpid()))
-    while not Path(inputs["go"]).exists():
-        time.sleep(0.02)
-    return {"pid": os.getpid()}
-
-def ends_a_child(inputs):
-    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=[600])
-    child.start()
-    child.terminate()
-    child.join(180)
-    return {"code": child.exitcode}
-"""
-
 
 @dataclass
 class System:
@@ -89,9 +61,7 @@ class System:
 
 @pytest.fixture
 def system(redis_url: str, tmp_path: Path) -> Iterator[System]:
-    (tmp_path / "horse_functions.py").write_text(FUNCTIONS)
-    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[3])])
-    with stack(redis_url, "horse_functions", tmp_path / "logs", PYTHONPATH=path) as processes:
+    with stack(redis_url, "waiting_functions", tmp_path / "logs") as processes:
         processes.coordinator()
         redis = connect(redis_url)
         yield System(processes, redis, PatientClient(redis), tmp_path)
