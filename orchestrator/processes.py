@@ -9,7 +9,10 @@ import os
 import secrets
 import signal
 import socket
+import sys
 import threading
+from contextlib import suppress
+from io import TextIOWrapper
 from typing import NoReturn
 
 REPEATED_SIGNAL_S = 1.0
@@ -20,6 +23,22 @@ if a parent passes it on."""
 def make_process_name() -> str:
     """Make a unique name for a coordinator or a worker: <host>-<pid>-<nonce>."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
+
+
+def write_whole_lines() -> None:
+    """Write each line of standard output at once and as a whole, also to a file or a pipe.
+
+    Otherwise lines that an executor prints are lost when its process is killed, or mixed with others.
+    """
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True, write_through=False)
+
+
+def flush_output() -> None:
+    """Write what has been printed, before os._exit(), which drops it."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # it is closed, or its reader is gone
+            stream.flush()
 
 
 def limit_resource(kind: int, most: int) -> None:

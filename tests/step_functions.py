@@ -169,3 +169,18 @@ def sum_of_rows(inputs: dict[str, Any]) -> dict[str, Any]:
 def talks(inputs: dict[str, Any], log: Callable[..., None]) -> dict[str, Any]:
     log("good morning")
     return {}
+
+
+def prints_lines(inputs: dict[str, Any]) -> dict[str, Any]:
+    for number in range(inputs["lines"]):
+        print("line", number, "of", inputs["name"])
+    print("and no line feed", end="")
+    return {}
+
+
+def prints_and_waits(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Prints a line, and then runs until the file `go` exists."""
+    print("before the end")
+    while not Path(inputs["go"]).exists():
+        time.sleep(0.01)
+    return {}

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from orchestrator.processes import flush_output
 from orchestrator.worker.step_call import log_fields
 
 logger = logging.getLogger(__name__)
@@ -97,6 +98,7 @@ def leave_within(tracker: RunTracker, grace_s: float) -> NoReturn:
             extra=_fields(run),
         )
     logging.shutdown()
+    flush_output()
     os._exit(0)
 
 

@@ -22,6 +22,7 @@ from effort import IS_FULL, sample
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.spec.validation import check_spec
+from orchestrator.redis_rq.connection import connect
 from processes import PatientClient, is_running, run_module, start_module, wait_until
 from servers.redis_server import RedisServer, own_redis, require_redis_server
 
@@ -442,6 +443,22 @@ def test_an_interrupted_run_on_a_given_redis_leaves_the_execution_running(system
     assert system.run("show", execution_id).returncode == 0
     go.touch()
     wait_until(lambda: "complete" in system.run("show", execution_id).stdout)
+
+
+def test_a_run_that_is_interrupted_before_the_reply_does_not_deny_its_start(
+    system: Terminal, redis_url: str
+) -> None:
+    redis, file = connect(redis_url), system.folder / "file"
+    inputs = json.dumps({"file": str(file), "go": str(system.folder)})
+    run = system.start("run", "wait.yaml", "--inputs", inputs)
+    wait_until(lambda: redis.xlen("orchestrator:starts"))
+
+    run.send_signal(signal.SIGINT)
+
+    assert run.wait(180) == 130
+    said = system.log("run")
+    assert "the execution continues: orchestrator show " in said or "was sent, and a coordinator" in said
+    assert "nothing was left running" not in said
 
 
 @pytest.mark.parametrize(

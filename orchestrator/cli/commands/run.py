@@ -46,6 +46,7 @@ STARTUP_TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.1
 FINISH_TIMEOUT_S = 30.0
 WEBHOOK_TIMEOUT_S = 60.0
+REPLY_AFTER_SIGNAL_S = 1.0
 
 
 @click.command()
@@ -189,15 +190,15 @@ def _run_on_stack(
     from orchestrator.client import StartOptions
 
     entry_id = stack.client.send_start(loaded, inputs, options=StartOptions(**options))
-    started = _wait_for_start(stack, entry_id)
-    if page is not None:
-        progress.print_text(f"The page of this run is at {page.path_of(started.execution_id)}")
     try:
+        started = _wait_for_start(stack, entry_id)
+        if page is not None:
+            progress.print_text(f"The page of this run is at {page.path_of(started.execution_id)}")
         view = _wait_for_end(stack.client, started.execution_id, progress, stack.check)
         if target.redis_url is None:
             view = _wait_for_webhook(stack, view, progress)
     except Interrupted as error:
-        raise InterruptedBySignal(error.number, _describe_interrupt(started, target)) from None
+        raise InterruptedBySignal(error.number, _describe_interrupt(stack, entry_id, target)) from None
     return view
 
 
@@ -389,7 +390,15 @@ def _check_modules(names: Sequence[str]) -> None:
             )
 
 
-def _describe_interrupt(started: StartResult, target: Target) -> str:
+def _describe_interrupt(stack: EmbeddedStack, entry_id: str, target: Target) -> str:
+    """What remains. The signal may come before the reply to the start, which then comes soon."""
+    from orchestrator.application.errors import Unavailable
+    from orchestrator.client import StartResult
+
     if target.redis_url is None:
         return "nothing was left running"
-    return f"the execution continues: orchestrator show {started.execution_id}"
+    with suppress(Unavailable):
+        [started] = stack.client.wait_for_starts([entry_id], REPLY_AFTER_SIGNAL_S)
+        if isinstance(started, StartResult):
+            return f"the execution continues: orchestrator show {started.execution_id}"
+    return f"the start {entry_id} was sent, and a coordinator will execute it: orchestrator list"

@@ -106,12 +106,13 @@ def worker(
 
     A step whose executor this worker does not have goes back to its queue, for another worker.
     """
-    from orchestrator.processes import exit_with_parent, make_process_name
+    from orchestrator.processes import exit_with_parent, make_process_name, write_whole_lines
     from orchestrator.wiring import make_keys
     from orchestrator.worker.processes.recycling import RecyclingLimits
 
     name = make_process_name()
     configure_logging(log, name)
+    write_whole_lines()
     settings = target.settings()
     check_url(settings.redis_url)
     if lifeline is not None:

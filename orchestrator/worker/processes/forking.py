@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from orchestrator.processes import flush_output
 from orchestrator.redis_rq.connection import backoff_delays
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ def _run_and_exit(run_child: Callable[[], Any]) -> NoReturn:
         logger.exception("this process exits because of an error")
     finally:
         logging.shutdown()
+        flush_output()
         os._exit(code)
 
 
