@@ -118,10 +118,14 @@ class Outline:
 
 
 def make_outline(
-    diagram: Diagram, *, max_nodes: int = MAX_NODES, expanded: frozenset[str] = frozenset()
+    diagram: Diagram,
+    *,
+    max_nodes: int = MAX_NODES,
+    expanded: frozenset[str] = frozenset(),
+    max_opened: int | None = None,
 ) -> Outline:
-    """Decide what is drawn of a diagram: at most `max_nodes` nodes. A group in `expanded` stays closed if its
-    members would be too many."""
+    """Decide what is drawn of a diagram: at most `max_nodes` nodes. A group in `expanded` stays closed if the
+    nodes with its members would be more than `max_opened`, by default `max_nodes`."""
     if max_nodes < 1:
         raise ValueError("max_nodes must be at least 1")
     index = {node.id: place for place, node in enumerate(diagram.nodes)}
@@ -132,7 +136,7 @@ def make_outline(
     else:
         max_members = max(int(max_nodes * COLLAPSED_SHARE), 1)
         members = collapse(list(index), _list_parents(edges, index), max_members)
-        members, opened = _open(members, expanded, max_nodes)
+        members, opened = _open(members, expanded, max_opened or max_nodes)
         nodes, places = _draw_members(members, diagram), _list_places(members, len(index))
     return Outline(
         title=" ".join(part for part in (diagram.name or "workflow", diagram.execution_id) if part),

@@ -55,7 +55,8 @@ class Machine:
 
     def process(self, store: SqliteStore | None = None) -> Backend:
         store = store if store is not None else SqliteStore(self.path)
-        return Backend(self._run, store=store, poll_interval=0.001, clock=self._clock.__next__)
+        # One thread: with more, the order of the commits would be another one on each machine.
+        return Backend(self._run, store=store, poll_interval=0.001, clock=self._clock.__next__, threads=1)
 
     def _run(self, fn: str, inputs: Json) -> Any:
         self.calls[fn] += 1

@@ -17,7 +17,7 @@ from orchestrator.application.explain.execution_json import as_dict
 from orchestrator.application.explain.timeline import make_timeline
 from orchestrator.drawing.diagram import diagram_from_view
 from orchestrator.drawing.layout import lay_out
-from orchestrator.drawing.outline import OutlineNode, make_outline
+from orchestrator.drawing.outline import MAX_NODES, OutlineNode, make_outline
 from orchestrator.drawing.svg import render_svg
 from orchestrator.web.instance import instance_of
 from orchestrator.web.live import stream
@@ -44,6 +44,8 @@ PARTS = {
 QUERY = ("view", "step", "expand", "from", "order", "items")
 """The query parameters that links of the page keep."""
 
+MAX_DRAWN_NODES = 300
+"""With more steps, similar ones are drawn as one node. A fan of 1,000 nodes would be 44,000 pixels high."""
 MAX_EXPANDED = 50
 
 
@@ -129,7 +131,9 @@ def _draw_graph(request: Request, shown: ShownExecution) -> dict[str, Any]:
     """The picture of the graph. Nodes are links: of a step to its drawer, of a group to the same with the
     group expanded."""
     expanded = frozenset(request.query_params.getlist("expand")[:MAX_EXPANDED])
-    outline = make_outline(diagram_from_view(shown.view), expanded=expanded)
+    outline = make_outline(
+        diagram_from_view(shown.view), max_nodes=MAX_DRAWN_NODES, expanded=expanded, max_opened=MAX_NODES
+    )
 
     def link(node: OutlineNode) -> str:
         if node.is_group:

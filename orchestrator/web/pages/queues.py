@@ -7,7 +7,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from orchestrator.application.records.events import parse_iso_ms
-from orchestrator.redis_rq.queries.rq_workers import RqQueue, find_current_steps, rq_queues, rq_workers
+from orchestrator.redis_rq.queries.rq_workers import (
+    RqQueue,
+    RqWorker,
+    find_current_steps,
+    rq_queues,
+    rq_workers,
+)
 from orchestrator.web.instance import instance_of
 from orchestrator.web.rendering import render
 
@@ -35,11 +41,17 @@ def show(request: Request) -> Response:
         streams=inspection.streams(),
         now_ms=now_ms,
         prefix=prefix,
+        queue_names=lambda worker: _queue_names(worker, prefix),
         max_executors=MAX_EXECUTORS_SHOWN,
     )
 
 
 ROUTES = [Route("/queues", show, name="queues")]
+
+
+def _queue_names(worker: RqWorker, prefix: str) -> list[str]:
+    """The queues of a worker, each once: RQ has a queue for each priority."""
+    return list(dict.fromkeys(queue.removeprefix(prefix).partition(":")[0] for queue in worker.queues))
 
 
 def _age_s(queue: RqQueue, now_ms: int) -> float | None:

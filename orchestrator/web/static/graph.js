@@ -2,25 +2,29 @@
 import { load, partOf } from "./fragments.js";
 
 const REFRESH_MS = 4000;
+const READABLE = 1.7; // how much smaller than drawn the text may be at first
 
 export function setUpGraph(root) {
   const canvas = root.querySelector("[data-canvas]");
   if (!canvas) return { show() {} };
-  const tools = root.querySelector("[data-refresh]");
+  const tools = root.querySelector("[data-graph-source]");
   let box = null;
 
   const svg = () => canvas.querySelector("svg.graph");
+  const maxHeight = () => innerHeight * 0.7;
   const size = () => [Number(svg().getAttribute("width")), Number(svg().getAttribute("height"))];
 
   function apply() {
     svg().setAttribute("viewBox", box.map((one) => one.toFixed(1)).join(" "));
   }
 
-  function fit() {
+  // Show the whole graph; or, as long as its text is readable, its beginning.
+  function fit(most = Infinity) {
     const [width, height] = size();
-    const scale = Math.max(width / canvas.clientWidth, height / canvas.clientHeight, 1);
+    const scale = Math.min(Math.max(width / canvas.clientWidth, height / maxHeight(), 1), most);
+    canvas.style.height = `${Math.min(Math.ceil(height / scale) + 2, maxHeight())}px`;
     const [w, h] = [canvas.clientWidth * scale, canvas.clientHeight * scale];
-    box = [Math.min(0, (width - w) / 2), Math.min(0, (height - h) / 2), w, h];
+    box = [Math.min(0, (width - w) / 2), (height - h) / 2, w, h];
     apply();
   }
 
@@ -38,10 +42,10 @@ export function setUpGraph(root) {
 
   // A small graph fits as it is; a large one is a window that can be moved.
   const [width, height] = size();
-  if (width > canvas.clientWidth || height > innerHeight * 0.7) {
+  if (width > canvas.clientWidth || height > maxHeight()) {
     canvas.classList.add("pannable");
     root.querySelector("[data-zoom]").hidden = false;
-    fit();
+    fit(READABLE);
     listen();
   }
 
@@ -96,7 +100,7 @@ export function setUpGraph(root) {
     timer ??= setTimeout(async () => {
       timer = null;
       try {
-        const parsed = new DOMParser().parseFromString(await load(partOf(tools.dataset.refresh, "graph")), "text/html");
+        const parsed = new DOMParser().parseFromString(await load(partOf(tools.dataset.graphSource, "graph")), "text/html");
         const fresh = parsed.querySelector("svg.graph");
         if (box) fresh.setAttribute("viewBox", svg().getAttribute("viewBox"));
         if (!svg().contains(document.activeElement)) svg().replaceWith(fresh);

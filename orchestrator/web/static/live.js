@@ -18,6 +18,7 @@ export function setUpLive(root, { drawer, graph }) {
 
   function tell(state, text) {
     controls.dataset.state = state;
+    pause.hidden = ["ended", "deleted"].includes(state);
     const shown = controls.querySelector("[data-live-state]");
     if (shown.textContent !== text) shown.textContent = text;
   }
@@ -39,8 +40,7 @@ export function setUpLive(root, { drawer, graph }) {
     source.addEventListener("end", () => tell("ended", "ended"));
     source.addEventListener("gone", () => {
       close();
-      tell("offline", "this execution was deleted");
-      pause.hidden = true;
+      tell("deleted", "this execution was deleted");
     });
     source.addEventListener("reload", () => {
       close();

@@ -221,17 +221,32 @@ def test_many_cancels_hit_none_of_those_that_go_on(system: System) -> None:
 
     for n in range(0, count, 2):
         if n:
-            system.client.wait(f"x{n - 1}", 180)
+            worker = wait_with_worker(system, worker, f"x{n - 1}")
         time.sleep(rng.random() * 0.1)  # anywhere in its life, which is as long
         with suppress(ControlRejected):  # it was complete
             system.client.cancel(f"x{n}")
 
     for n in range(1, count, 2):
-        assert isinstance(system.client.wait(f"x{n}", 180), Complete)
+        worker = wait_with_worker(system, worker, f"x{n}")
+        assert system.client.status(f"x{n}") == "complete"
         assert system.client.record(f"x{n}").steps["a"].lost == 0
     assert nothing_was_lost(system)
     assert worker.poll() is None
     wait_until(system.nothing_is_left_in_rq, what="RQ to have nothing left")
+
+
+def wait_with_worker(
+    system: System, worker: subprocess.Popen[bytes], execution_id: str
+) -> subprocess.Popen[bytes]:
+    """Wait for the end of an execution. A stock `rq worker` may have killed itself, as the next test shows; then
+    another one is started, as its service manager would."""
+    wait_until(lambda: system.client.status(execution_id) == "complete" or worker.poll() is not None)
+    if worker.poll() is not None:
+        assert system.make is WORKERS["rq worker"], "our own worker survives a command to stop a step"
+        assert worker.poll() == -signal.SIGKILL
+        worker = system.worker()
+        wait_until(lambda: system.client.status(execution_id) == "complete")
+    return worker
 
 
 ASKED = """
