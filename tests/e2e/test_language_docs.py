@@ -112,8 +112,8 @@ def test_no_block_is_left_untreated() -> None:
 
 
 class QuickClock:
-    """A minute passes with each look, so that no test waits. While a job is running it is a millisecond: on a busy
-    machine no step exceeds its timeout."""
+    """A minute passes with each look, so that no test waits; a millisecond while a job is running, so that no
+    step exceeds its timeout on a busy machine."""
 
     def __init__(self) -> None:
         self._now_ms, self._running = 1_800_000_000_000, set[tuple[str, str]]()

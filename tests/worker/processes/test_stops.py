@@ -238,8 +238,8 @@ def test_many_cancels_hit_none_of_those_that_go_on(system: System) -> None:
 def wait_with_worker(
     system: System, worker: subprocess.Popen[bytes], execution_id: str
 ) -> subprocess.Popen[bytes]:
-    """Wait for the end of an execution. A stock `rq worker` may have killed itself, as the next test shows; then
-    another one is started, as its service manager would."""
+    """Wait for the end of an execution. A stock `rq worker` may have killed itself, as the next test shows:
+    then another one is started, as its service manager would."""
     wait_until(lambda: system.client.status(execution_id) == "complete" or worker.poll() is not None)
     if worker.poll() is not None:
         assert system.make is WORKERS["rq worker"], "our own worker survives a command to stop a step"
