@@ -78,7 +78,7 @@ def test_what_a_step_and_a_start_cost_does_not_grow(tmp_path: Path) -> None:
         assert start.round_trips <= 5
     together, by_one = (runs[way, STARTS, "rq"] for way in ("enqueue_many", "enqueue, one by one"))
     assert STARTS < sum(together.commands.values()) < sum(by_one.commands.values())
-    assert runs["start_many, a registered name", STARTS, "accepting coordinator"].commands_each < 11
+    assert runs["start_many, a registered name", STARTS, "accepting coordinator"].commands_each < 12
     assert 0 < runs["memory", 200, "redis"].facts["settled_step"] < 1_200
     assert "| in memory: many of 5 " in printed
 
