@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import NoPermissionError
+from redis.exceptions import NoPermissionError, ResponseError
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -114,13 +115,23 @@ def find_problem(error: Exception) -> Problem | None:
         case errors.AccessDenied():
             return Problem(503, "unavailable", str(error))
         case NoPermissionError():
-            return Problem(403, "forbidden_by_redis", "the Redis user of this page may not do this")
+            return _forbidden_by_redis()
+        case ResponseError() if _NO_PERMISSION_IN_SCRIPT.search(str(error)):
+            return _forbidden_by_redis()
         case errors.RecordConflict():
             return Problem(409, "conflict", str(error))
         case errors.OrchestratorError():
             is_mistake = getattr(error, "exit_code", None) == 2
             return Problem(400 if is_mistake else 500, "error" if is_mistake else "internal", str(error))
     return None
+
+
+_NO_PERMISSION_IN_SCRIPT = re.compile("^(The user executing the script can't|ACL failure in script)")
+"""Redis has an error of its own for a command that a script may not call."""
+
+
+def _forbidden_by_redis() -> Problem:
+    return Problem(403, "forbidden_by_redis", "the Redis user of this page may not do this")
 
 
 def _find_http_problem(error: HTTPException) -> Problem:
