@@ -150,11 +150,12 @@ def _retry_after(seconds: int) -> dict[str, str]:
 
 
 def problem_response(request: HTTPConnection, problem: Problem) -> Response:
-    """The response to a request that has a problem: JSON under /api/, a page or the login elsewhere."""
+    """The response to a request that has a problem: JSON under /api/, elsewhere a page, or the login if there
+    is one."""
     from orchestrator.web.rendering import is_page, path_of, render
 
     if is_page(request):
-        if problem.status == 401:
+        if problem.status == 401 and request.app.state.policy.tokens is not None:
             return RedirectResponse(path_of(request, "login"), 303)
         response: Response = render(request, "problem.html", problem.status, problem=problem)
         response.headers.update(problem.headers)

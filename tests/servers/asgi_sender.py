@@ -103,3 +103,9 @@ class AsgiSender:
             [(name.decode().lower(), value.decode("latin-1")) for name, value in sent[0]["headers"]],
             b"".join(message.get("body", b"") for message in sent[1:]),
         )
+
+
+def log_in(sender: AsgiSender, token: str, **headers: str) -> str:
+    """The cookie of a login, as a header has it; "None" if it fails."""
+    answer = sender.send("POST", "/login", {**FORM, **headers}, f"token={token}".encode())
+    return str(answer.header("set-cookie")).partition(";")[0]

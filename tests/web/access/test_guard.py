@@ -118,6 +118,7 @@ def test_an_application_around_this_one_names_the_users(serve_page: Serve, is_as
     site = serve_page(authenticate=find_later if is_async else find)
 
     assert site.get("/executions").status_code == 401
+    assert site.get("/executions", headers=PAGE).status_code == 401, "there is no login to lead to"
     assert site.get("/executions", headers={"X-Name": "eve"}).status_code == 200
     assert code_of(site.post("/executions", headers={"X-Name": "eve"})) == "forbidden"
     assert code_of(site.post("/executions", headers={"X-Name": "eve", "Origin": "http://evil.example"})) == (
