@@ -97,7 +97,7 @@ def make_actions(full_id: str, letter: str) -> Iterator[Ask]:
     fields = f"id={id_}&ids={id_}&entry={letter}&entries={letter}&name=order&step=a&workflow=order"
     data = [{}, {"name": "order"}, {"step": "a"}, {"workflow": "order"}, {"ids": ["x"]}]
     for route in all_routes():
-        path = re.sub(r"\{(\w+)\}", lambda found: values[found[1]], route.path)
+        path = re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], "x"), route.path)
         for method in (route.methods or set()) - {"GET", "HEAD"}:
             if path.startswith("/api/"):
                 for query in ("", "?workflow=order"):
