@@ -87,7 +87,8 @@ class InstanceRoutes:
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
-        self._router: ASGIApp = Router(INSTANCE_ROUTES)
+        # A redirect of Starlette to the path without its last slash names the host that the request names.
+        self._router: ASGIApp = Router(INSTANCE_ROUTES, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["state"]["instance"] = self._instance

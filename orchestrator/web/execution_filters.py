@@ -86,11 +86,12 @@ def _read_time(name: str, text: str | None) -> int | None:
         return None
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+        found = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         raise Problem(
             400, "bad_query", f"{name} must be a time such as 2026-01-31T12:00, not {text[:40]!r}"
         ) from None
-    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    return int(found.timestamp() * 1000)
 
 
 def _last(texts: list[str]) -> str | None:

@@ -28,7 +28,8 @@ def with_form(serve: Callable[[Request, Form], Response]) -> Callable[[Request],
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
             raise Problem(400, "bad_form", "the body must be a form: application/x-www-form-urlencoded")
-        return await run_in_threadpool(serve, request, read_form(await request.body()))
+        body = await request.body()
+        return await run_in_threadpool(lambda: serve(request, read_form(body)))
 
     endpoint.__name__ = serve.__name__
     return endpoint

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import NoPermissionError
+from redis.exceptions import NoPermissionError, ResponseError
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -114,13 +115,23 @@ def find_problem(error: Exception) -> Problem | None:
         case errors.AccessDenied():
             return Problem(503, "unavailable", str(error))
         case NoPermissionError():
-            return Problem(403, "forbidden_by_redis", "the Redis user of this page may not do this")
+            return _forbidden_by_redis()
+        case ResponseError() if _NO_PERMISSION_IN_SCRIPT.search(str(error)):
+            return _forbidden_by_redis()
         case errors.RecordConflict():
             return Problem(409, "conflict", str(error))
         case errors.OrchestratorError():
             is_mistake = getattr(error, "exit_code", None) == 2
             return Problem(400 if is_mistake else 500, "error" if is_mistake else "internal", str(error))
     return None
+
+
+_NO_PERMISSION_IN_SCRIPT = re.compile("^(The user executing the script can't|ACL failure in script)")
+"""Redis has an error of its own for a command that a script may not call."""
+
+
+def _forbidden_by_redis() -> Problem:
+    return Problem(403, "forbidden_by_redis", "the Redis user of this page may not do this")
 
 
 def _find_http_problem(error: HTTPException) -> Problem:
@@ -139,11 +150,12 @@ def _retry_after(seconds: int) -> dict[str, str]:
 
 
 def problem_response(request: HTTPConnection, problem: Problem) -> Response:
-    """The response to a request that has a problem: JSON under /api/, a page or the login elsewhere."""
+    """The response to a request that has a problem: JSON under /api/, elsewhere a page, or the login if there
+    is one."""
     from orchestrator.web.rendering import is_page, path_of, render
 
     if is_page(request):
-        if problem.status == 401:
+        if problem.status == 401 and request.app.state.policy.tokens is not None:
             return RedirectResponse(path_of(request, "login"), 303)
         response: Response = render(request, "problem.html", problem.status, problem=problem)
         response.headers.update(problem.headers)

@@ -27,6 +27,8 @@ class PageServer:
             log_level="warning",  # that it starts and stops is said by the command
             access_log=False,
             server_header=False,
+            http="h11",  # it limits headers to 64 KiB; httptools, which uvicorn prefers, does not
+            ws="none",
             lifespan="off",
             root_path=root_path,
             timeout_graceful_shutdown=grace_s,

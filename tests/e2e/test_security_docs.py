@@ -81,3 +81,6 @@ def test_the_tests_that_it_names_are_there() -> None:
     named = re.findall(r"tests/[\w/]+\.py", PAGE)
     assert named
     assert [path for path in named if not (ROOT / path).exists()] == []
+    short = set(re.findall(r"(?<![\w/])test_\w+\.py", PAGE))
+    assert len(short) > 10
+    assert short - {path.name for path in (ROOT / "tests/web").rglob("test_*.py")} == set()

@@ -5,7 +5,9 @@ needs READ, and any other needs OPERATE; only public paths and those for webhook
 
     an unknown Host           without users: any name can resolve to a loopback address
     another origin            a browser sends the cookie of this page also for requests of other pages
-    a large or slow body      larger than MAX_BODY_BYTES, or sent in more than MAX_BODY_S
+    a large or slow body      larger than MAX_BODY_BYTES, on a public path than MAX_PUBLIC_BODY_BYTES, or sent
+                              in more than MAX_BODY_S
+    two lengths of a body     Content-Length and Transfer-Encoding
     too many wrong tokens     by their rate, for all addresses together; a valid token always works
 """
 
@@ -20,7 +22,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from orchestrator.web.access.bodies import MAX_BODY_S, check_length, limit_body
+from orchestrator.web.access.bodies import (
+    MAX_BODY_BYTES,
+    MAX_BODY_S,
+    MAX_PUBLIC_BODY_BYTES,
+    check_framing,
+    check_length,
+    limit_body,
+)
 from orchestrator.web.access.failures import FailureLimit
 from orchestrator.web.access.origin import READING, check_host, check_origin
 from orchestrator.web.access.paths import instance_path, is_hook, is_public, own_path, public_root
@@ -118,12 +127,14 @@ class Guard:
         scope = {**scope, "state": state}
         connection = HTTPConnection(scope)
         try:
-            state["user"] = await self._policy.check(connection)
-            check_length(connection)
+            check_framing(connection)
+            user = state["user"] = await self._policy.check(connection)
+            max_bytes = MAX_PUBLIC_BODY_BYTES if user is None else MAX_BODY_BYTES
+            check_length(connection, max_bytes)
         except Problem as error:
             await problem_response(connection, error)(scope, receive, send)
             return
-        await self._app(scope, limit_body(receive, MAX_BODY_S), send)
+        await self._app(scope, limit_body(receive, max_bytes, MAX_BODY_S), send)
 
 
 def user_of(connection: HTTPConnection) -> User:

@@ -142,9 +142,9 @@ def get_execution(call: Call, execution: Name) -> Execution | None:
     instance, client = call.instance, call.instance.client
     full_id = client.store.full_id(execution)
     known = call.request.headers.get("if-none-match")
-    if known is not None and _matches(known, make_etag(instance.queries.version(full_id)[0])):
+    if known is not None and _matches(known, etag := make_etag(instance.queries.version(full_id)[0])):
         call.status = 304
-        call.headers["ETag"] = known
+        call.headers["ETag"] = etag
         return None
     view = client.status_view(full_id)
     call.headers["ETag"] = make_etag(view.record.version)

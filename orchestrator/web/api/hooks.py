@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
+from orchestrator.application.redaction.by_key import is_secret_key
 from orchestrator.application.spec.model import WorkflowSpec
 from orchestrator.client import StartOptions, StartRequest
 from orchestrator.web.access.users import Role
@@ -25,8 +26,7 @@ DELIVERY_HEADERS = ("Idempotency-Key", "Webhook-Id", "X-GitHub-Delivery", "X-Git
 WHOLE_BODY_INPUTS = ("event", "body")
 """An input of this name takes the whole body."""
 HEADERS_INPUT = "headers"
-"""An input of this name takes the headers, without those with a token, a cookie or a signature."""
-HIDDEN_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
+"""An input of this name takes the headers, without those with a secret or a signature."""
 
 
 def start_by_hook(call: Call, workflow: Name, body: Json) -> Started:
@@ -83,7 +83,7 @@ def make_root(workflow: str, delivery: str) -> str:
 
 
 def _is_hidden(name: str) -> bool:
-    return name in HIDDEN_HEADERS or "signature" in name or "token" in name
+    return is_secret_key(name) or "signature" in name or "token" in name
 
 
 ROUTES = [

@@ -5,13 +5,15 @@
     retry:   after how long it connects again, when a connection ends without a last event
     a comment every 15 s    shows that the connection is alive
 
-It ends when the client is gone, when this process stops, or after a last event: `reload`, `gone`, and for
-programs `end`. That of a page stays open after `end`, because a retry or a rerun continues the execution.
+It ends when the client is gone or is no longer a user, when this process stops, or after a last event:
+`reload`, `gone`, and for programs `end`. That of a page stays open after `end`, because a retry or a rerun
+continues the execution.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -28,6 +30,7 @@ from orchestrator.web.live.hub import Hub
 from orchestrator.web.problems import Problem
 
 HEARTBEAT_S = 15.0
+"""So often a stream shows that it is alive, and checks that its user still exists."""
 RETRY_MS = 2_000
 MAX_STREAMS, MAX_STREAMS_PER_USER = 1_000, 200
 MAX_POSITION_DIGITS = 12
@@ -84,17 +87,23 @@ class Streams:
 
 
 class EventStream(Response):
-    """A response with the frames of a page, until one of `last` is sent."""
+    """A response with the frames of a page, until one of `last` is sent or its request is not allowed any
+    more."""
 
-    def __init__(self, streams: Streams, hub: Hub, page: LivePage, user: str, last: Sequence[Frame]) -> None:
+    def __init__(self, request: Request, page: LivePage, last: Sequence[Frame]) -> None:
         super().__init__(media_type="text/event-stream")
-        self._streams, self._hub, self._page, self._user = streams, hub, page, user
-        self._last = frozenset(last)
+        self._request, self._page, self._last = request, page, frozenset(last)
+        self._streams: Streams = request.app.state.streams
+        self._hub = self._streams.hub_of(instance_of(request))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
         headers.append((b"x-accel-buffering", b"no"))  # nginx would keep the events back
-        with self._streams.count(self._user):
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        with self._streams.count(user_of(self._request).name):
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             self._hub.join(self._page)
             sending = asyncio.create_task(self._send_frames(send))
@@ -109,6 +118,7 @@ class EventStream(Response):
 
     async def _send_frames(self, send: Send) -> None:
         frame: Frame = f"retry: {RETRY_MS}\n\n".encode()
+        checked_at = time.monotonic()
         while True:
             await send({"type": "http.response.body", "body": frame, "more_body": True})
             if frame in self._last:
@@ -117,12 +127,28 @@ class EventStream(Response):
                 frame = await asyncio.wait_for(self._page.next_frame(), HEARTBEAT_S)
             except TimeoutError:
                 frame = b": alive\n\n"
+            if time.monotonic() - checked_at >= HEARTBEAT_S:
+                if not await self._is_allowed():
+                    return
+                checked_at = time.monotonic()
+
+    async def _is_allowed(self) -> bool:
+        """Whether the guard would still let the request pass: its token may have been removed meanwhile."""
+        try:
+            await self._request.app.state.policy.check(self._request)
+        except Problem:
+            return False
+        return True
 
 
 async def _wait_until_gone(receive: Receive, sending: asyncio.Task[None]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    sending.cancel()
+    try:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+    except Problem:
+        pass  # the request has a body, which is too large or does not come
+    finally:
+        sending.cancel()
 
 
 async def serve_page(request: Request) -> Response:
@@ -139,10 +165,9 @@ async def _open(request: Request, last: Sequence[Frame]) -> Response:
     instance, streams = instance_of(request), request.app.state.streams
     after = _read_position(request)
     execution = await run_in_threadpool(_find_execution, instance, request.path_params["execution"])
-    user = user_of(request).name
-    with streams.count(user):  # a problem is found before the response begins
+    with streams.count(user_of(request).name):  # a problem is found before the response begins
         pass
-    return EventStream(streams, streams.hub_of(instance), LivePage(execution, after), user, last)
+    return EventStream(request, LivePage(execution, after), last)
 
 
 def _find_execution(instance: Instance, execution_id: str) -> str:

@@ -78,8 +78,8 @@ def render_execution(
         values["details"] = _find_details(request, shown, unit)
     elif part == "step":
         raise Problem(400, "bad_query", "name a step: ?step=NAME")
-    if part is None or part == view:
-        values |= _view_values(request, shown, view)
+    if part is None or part in VIEWS:
+        values |= _view_values(request, shown, part or view)
     return render(request, "execution.html" if part is None else PARTS[part], status, **values)
 
 

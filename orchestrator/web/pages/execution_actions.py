@@ -10,7 +10,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from orchestrator.application.spec.document import check_data
+from orchestrator.application.values.document_limits import DATA_LIMITS
 from orchestrator.client import Client, ControlResult
+from orchestrator.redis_rq.json_codec import loads
 from orchestrator.web.access.guard import user_of
 from orchestrator.web.actions import log_action
 from orchestrator.web.forms import Form, with_form
@@ -115,17 +118,21 @@ def _read_payload(name: str, text: str) -> Any:
     if not text.strip():
         return None
     try:
-        return json.loads(text, parse_constant=_reject_constant)
+        payload = loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(
             f"this is not JSON: {error.msg}, line {error.lineno}, column {error.colno}"
         ) from None
+    except UnicodeEncodeError:
+        raise ValueError("this is not JSON: it has half of a surrogate pair") from None
+    except ValueError as error:
+        raise ValueError(f"this is not JSON: {error}") from None
     except RecursionError:
         raise ValueError("this is not JSON: it is too deep") from None
-
-
-def _reject_constant(name: str) -> Any:
-    raise ValueError(f"this is not JSON: {name}")
+    problems = check_data(payload, limits=DATA_LIMITS)
+    if problems:
+        raise ValueError(problems[0].message)
+    return payload
 
 
 def _lead_back(request: Request, form: Form, notice: str) -> Response:

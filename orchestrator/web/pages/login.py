@@ -39,7 +39,7 @@ def log_in(request: Request, form: Form) -> Response:
         make_cookie(token, time.time()),
         max_age=MAX_AGE_S,
         path=request.state.root or "/",
-        secure=request.url.scheme == "https",
+        secure=request.scope["scheme"] == "https",
         httponly=True,
         samesite="strict",
     )

@@ -118,6 +118,7 @@ def test_an_application_around_this_one_names_the_users(serve_page: Serve, is_as
     site = serve_page(authenticate=find_later if is_async else find)
 
     assert site.get("/executions").status_code == 401
+    assert site.get("/executions", headers=PAGE).status_code == 401, "there is no login to lead to"
     assert site.get("/executions", headers={"X-Name": "eve"}).status_code == 200
     assert code_of(site.post("/executions", headers={"X-Name": "eve"})) == "forbidden"
     assert code_of(site.post("/executions", headers={"X-Name": "eve", "Origin": "http://evil.example"})) == (
@@ -260,10 +261,11 @@ def chunks(size: int) -> Iterator[bytes]:
 
 
 def test_a_body_without_a_length_is_rejected_when_it_has_become_too_large(guarded: PageServer) -> None:
-    small = guarded.post("/login", content=chunks(MAX_BODY_BYTES), headers=FORM)
-    large = guarded.post("/login", content=chunks(MAX_BODY_BYTES + 1), headers=FORM)
+    headers = {**FORM, **bearer(ADA)}
+    small = guarded.post("/start", content=chunks(MAX_BODY_BYTES), headers=headers)
+    large = guarded.post("/start", content=chunks(MAX_BODY_BYTES + 1), headers=headers)
 
-    assert (small.status_code, code_of(large)) == (401, "too_large")
+    assert (code_of(small), code_of(large)) == ("bad_form", "too_large")
 
 
 def test_a_body_that_does_not_come_is_given_up(

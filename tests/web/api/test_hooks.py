@@ -41,14 +41,21 @@ def test_the_keys_of_the_body_become_the_inputs(hooks: ApiClient, live: RedisWor
 
 
 def test_an_input_takes_the_whole_body_and_another_the_headers(hooks: ApiClient, live: RedisWorld) -> None:
-    headers = {"X-GitHub-Event": "push", "X-Hub-Signature-256": "sha256=1", "X-Gitlab-Token": "t"}
+    headers = {
+        "X-GitHub-Event": "push",
+        "X-Hub-Signature-256": "sha256=1",
+        "X-Gitlab-Token": "t",
+        "X-Api-Key": "k",
+    }
 
     found = hooks.post("/hooks/push", [1, {"ref": "main"}], 202, headers=headers)
 
     inputs = live.record(found["workflow_execution_id"]).inputs
     assert inputs["event"] == [1, {"ref": "main"}]
     assert inputs["headers"]["x-github-event"] == "push"
-    assert not {"authorization", "x-hub-signature-256", "x-gitlab-token", "cookie"} & set(inputs["headers"])
+    assert not {"authorization", "x-hub-signature-256", "x-gitlab-token", "x-api-key", "cookie"} & set(
+        inputs["headers"]
+    )
 
 
 @pytest.mark.parametrize(
