@@ -46,6 +46,9 @@
 <p>:counters                  hash    stale, late, lost, dead; declined: steps that a worker without their
                                       executor gave back; not_shared: values that could not be written;
                                       conflicts: decisions repeated because another coordinator was first
+<p>:metrics                   hash    counters of the metrics; see commit_metrics.lua and metric_counts.py
+<p>:slots                     zset    the concurrency keys with holders or waiters; score = the number of waiters
+                                      times 2^26, plus that of holders
 <p>:done:<wf_exec_id>         channel the final status of an execution
 <p>:changed:<wf_exec_id>      channel an empty message per commit of an execution, and one for its deletion
 
@@ -263,6 +266,14 @@ class Keys:
     @property
     def counters(self) -> str:
         return f"{self.prefix}:counters"
+
+    @property
+    def metrics(self) -> str:
+        return f"{self.prefix}:metrics"
+
+    @property
+    def slots(self) -> str:
+        return f"{self.prefix}:slots"
 
     def done(self, workflow_execution_id: str) -> str:
         return f"{self.prefix}:done:{workflow_execution_id}"
