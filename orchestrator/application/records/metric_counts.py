@@ -29,7 +29,7 @@ from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.values.unit_id import WEBHOOK_UNIT, split_unit
 
 SEPARATOR = "|"
-STARTED, RETRIES = "started", "retries"
+STARTED, RETRIES, REJECTED = "started", "retries", "rejected"
 EXECUTIONS, STEPS, FAILURES, RUN, WAIT = "executions", "steps", "failures", "run", "wait"
 SUM, INFINITE = "sum", "inf"
 OTHER = "other"
@@ -70,7 +70,7 @@ DEFAULT_PRIORITY = 3
 
 _STEP_ENDS = {str(status): f"{STEPS}{SEPARATOR}{status}" for status in FINAL_STEP_STATUSES}
 _FAILED = ("failed", "skipped")
-"""A step that has failed, and one with `on_error: skip`. A cancelled one may have the error of an attempt before."""
+"""A step that has failed, and one with `on_error: skip`. A cancelled one may have an error of before."""
 _BUCKET_NAMES = (*map(str, BUCKETS_MS), INFINITE)
 _FIELDS = {
     histogram: (

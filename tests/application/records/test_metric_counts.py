@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.application.engine.transitions import advance, decide
 from orchestrator.application.records.changes import Changes
-from orchestrator.application.records.events import ControlEvent, DeclinedEvent, ResultEvent, iso
+from orchestrator.application.records.events import ControlEvent, DeclinedEvent, ResultEvent, StepEvent, iso
 from orchestrator.application.records.metric_counts import (
     BUCKETS_MS,
     Counts,
@@ -31,7 +31,7 @@ def counts_of(changes: Changes, before: WorkflowRecord | None = None, **options:
     return count_commit(before or record(), changes, lambda unit: f"queue of {unit}", **options)
 
 
-def run(before: WorkflowRecord, *events: ResultEvent | ControlEvent | DeclinedEvent, at_ms: int = 0) -> Counts:
+def run(before: WorkflowRecord, *events: StepEvent, at_ms: int = 0) -> Counts:
     """Apply events to a record, and return what is counted."""
     changes = decide(before, events, moment(NOW_MS + at_ms)).changes
     counts = counts_of(changes, before)
@@ -45,7 +45,9 @@ def dispatched(before: WorkflowRecord) -> WorkflowRecord:
     return before
 
 
-def result_of(one: WorkflowRecord, unit: str = "a", started_ms: int | None = None, **keys: Any) -> ResultEvent:
+def result_of(
+    one: WorkflowRecord, unit: str = "a", started_ms: int | None = None, **keys: Any
+) -> ResultEvent:
     step = one.steps.get(unit) or one.items[unit]
     started_at = None if started_ms is None else iso(NOW_MS + started_ms)
     return ResultEvent(
@@ -153,8 +155,8 @@ def test_items_of_a_map_have_run_times_and_only_the_map_is_a_step() -> None:
 
 def test_a_declined_step_did_not_run() -> None:
     before = dispatched(record())
-    step = before.steps["a"]
-    declined = DeclinedEvent(before.workflow_execution_id, "a", step.run_id, step.attempt, step.token, "w", "x")
+    token = before.steps["a"].token or ""
+    declined = DeclinedEvent(before.workflow_execution_id, "a", 0, 1, token, "an executor")
 
     assert run(before, declined, at_ms=9) == Counts({}, {})
 
