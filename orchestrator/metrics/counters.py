@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -49,6 +50,8 @@ SYSTEM_COUNTERS = (
 """The fields of the counters of the system, each with its metric and help."""
 
 SLOT_RESULTS = ("started", "missed", "skipped")
+_NUMBER = re.compile(r"[0-9]{1,19}")
+_MAX_NUMBER = 2**63
 
 
 def read_counters(client: Client, keys: Keys) -> Iterator[Metric]:
@@ -128,7 +131,7 @@ def _schedule_slots(schedules: Mapping[str, str]) -> Metric:
         stored = _object(text)
         for result in SLOT_RESULTS:
             count = stored.get(result, 0)
-            values[label, result] += count if isinstance(count, int) else 0
+            values[label, result] += count if isinstance(count, int) and 0 <= count < _MAX_NUMBER else 0
     text = "Slots of schedules that started an execution, that were missed, or that were skipped."
     return counters("schedule_slots", text, ("workflow", "result"), values)
 
@@ -155,4 +158,4 @@ def _hash(reply: Any) -> dict[str, str]:
 
 
 def _numbers(found: Mapping[str, str]) -> dict[str, int]:
-    return {field: int(text) for field, text in found.items() if text.isdecimal() and text.isascii()}
+    return {field: int(text) for field, text in found.items() if _NUMBER.fullmatch(text)}

@@ -21,6 +21,8 @@ from orchestrator.redis_rq.queries.pending_events import all_streams
 
 SAMPLE = 5
 """How many executions of each status are measured."""
+SAMPLED_VALUES = 100
+"""Of how many fields of a record Redis takes the size. One of a few fields may have most of it."""
 
 Part = tuple[str, str]
 """The name of a part, and one of its keys."""
@@ -72,7 +74,7 @@ def _executions(client: Client, keys: Keys, counts: Sequence[Any], samples: Sequ
     with client.pipeline(transaction=False) as pipe:
         for one in ids:
             for key in _keys_of(one, keys):
-                pipe.memory_usage(key)
+                pipe.memory_usage(key, SAMPLED_VALUES)
         sizes = iter(execute_pipeline(pipe) if ids else ())
     total = 0.0
     for count, sample in zip(counts, samples, strict=True):
