@@ -251,7 +251,7 @@ def test_rejected_starts_count_by_reason(world: RedisWorld) -> None:
         one["reason"]: found("starts_rejected_total", **one) for one in found.of("starts_rejected_total")
     }
     assert counted == {
-        **dict.fromkeys(RejectionKind, 0),
+        **{str(kind): 0 for kind in RejectionKind},
         "unknown_workflow": 1,
         "invalid": 2,
         "no_route": 1,

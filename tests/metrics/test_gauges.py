@@ -27,7 +27,6 @@ from worlds.families import control, decide_all
 from worlds.redis_world import RedisWorld
 from worlds.samples import Samples, parse, scrape
 
-
 QUEUE = "orchestrator.default"
 
 
