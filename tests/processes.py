@@ -162,10 +162,18 @@ class Stack:
 
     def web(self, *options: str) -> tuple[subprocess.Popen[bytes], str]:
         """The web page on a free port, and its URL without the last slash."""
+        return self._serve("web", r"The page is at (\S+)/ ", *options)
+
+    def exporter(self, *options: str) -> tuple[subprocess.Popen[bytes], str]:
+        """The exporter of metrics on a free port, and its URL without the path."""
+        return self._serve("exporter", r"The metrics are at (\S+)/metrics ", *options)
+
+    def _serve(self, command: str, message: str, *options: str) -> tuple[subprocess.Popen[bytes], str]:
+        """A command that listens on a free port, and the URL in its message."""
         log = self._next_log()
-        process = self._spawn(sys.executable, "-m", "orchestrator", "web", "--port", "0", *options)
-        wait_until(lambda: "The page is at " in log.read_text() or not is_running(process.pid))
-        found = re.search(r"The page is at (\S+)/ ", log.read_text())
+        process = self._spawn(sys.executable, "-m", "orchestrator", command, "--port", "0", *options)
+        wait_until(lambda: re.search(message, log.read_text()) or not is_running(process.pid))
+        found = re.search(message, log.read_text())
         assert found is not None, log.read_text()
         return process, found[1]
 

@@ -20,6 +20,7 @@ from orchestrator.application.records.events import Event, ResultEvent
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.step_log import LogLine
 from orchestrator.application.spec.model import LoadedSpec
+from orchestrator.application.values.rejection_kinds import RejectionKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,8 +349,15 @@ class EventLog(Protocol):
         deleted."""
         ...
 
-    def reject(self, delivery: Delivery, reason: str, reply: dict[str, Any] | None = None) -> None:
-        """Move an event to the dead letters, with a reason, and acknowledge it: both or neither."""
+    def reject(
+        self,
+        delivery: Delivery,
+        reason: str,
+        reply: dict[str, Any] | None = None,
+        kind: RejectionKind = RejectionKind.OTHER,
+    ) -> None:
+        """Move an event to the dead letters, with a reason, and acknowledge it: both or neither. A start is
+        counted under its kind of rejection."""
         ...
 
     def reply(self, delivery: Delivery, reply: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from orchestrator.cli.commands.delete import delete
 from orchestrator.cli.commands.doctor import doctor
 from orchestrator.cli.commands.executors import executors
 from orchestrator.cli.commands.explain import explain
+from orchestrator.cli.commands.exporter import exporter
 from orchestrator.cli.commands.failures import failures
 from orchestrator.cli.commands.graph import graph
 from orchestrator.cli.commands.health import health
@@ -63,7 +64,9 @@ main.add_section(
     (signal, pause, unpause, hold_step, release_step, cancel, retry, rerun_steps, delete),
 )
 main.add_section("Workflows and schedules", (register, workflows, schedules))
-main.add_section("Operate", (coordinator, worker, web, doctor, health, check_consistency, dead_letters))
+main.add_section(
+    "Operate", (coordinator, worker, web, exporter, doctor, health, check_consistency, dead_letters)
+)
 main.add_section("Authoring", (validate, graph, what_if, executors, schema, convert, completion))
 main.add_aliases(
     {

@@ -71,7 +71,7 @@ def print_new_token() -> None:
 def check_extra() -> None:
     """Raise Failure unless the packages of the extra `web` are installed."""
     try:
-        for name in ("jinja2", "starlette", "uvicorn"):
+        for name in ("jinja2", "prometheus_client", "starlette", "uvicorn"):
             import_module(name)
     except ModuleNotFoundError as error:
         raise Failure(f"{MISSING_EXTRA} (missing: {error.name})") from None

@@ -24,6 +24,7 @@ from orchestrator.application.records.events import (
     make_failure,
 )
 from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.values.rejection_kinds import RejectionKind
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.ports import Commit, Committed, Delivery, EventLog
 from orchestrator.coordinator.decider import Decider
@@ -171,7 +172,7 @@ class Commits:
                 logger.error("cannot commit: %s", pending.commit.failure, extra=log_fields(first))
             case Committed.SPEC_COLLISION:
                 reason = "another document has the same workflow_id: change the spec, for instance its name"
-                self._rejections.dead_letter(first, reason)
+                self._rejections.dead_letter(first, reason, kind=RejectionKind.ID_TAKEN)
 
     # ---- giving up
 
@@ -180,7 +181,7 @@ class Commits:
         ever. The events stay pending if it cannot even be failed."""
         if pending.commit.creates or self._fail(pending.execution, reason, pending.deliveries[-1]):
             for delivery in pending.deliveries:
-                self._rejections.dead_letter(delivery, reason)
+                self._rejections.dead_letter(delivery, reason, kind=RejectionKind.INTERNAL)
 
     def reject_undeliverable(self, delivery: Delivery, reason: str) -> None:
         """Dead-letter an event that kills coordinators. An execution that waits for the event fails, so that
@@ -189,7 +190,7 @@ class Commits:
         if isinstance(event, ResultEvent | LostEvent | TimerEvent | SlotEvent | ContinueEvent):
             is_failed = self._fail(event.workflow_execution_id, reason, delivery)
         if is_failed:
-            self._rejections.dead_letter(delivery, reason)
+            self._rejections.dead_letter(delivery, reason, kind=RejectionKind.UNDELIVERABLE)
 
     def _fail(self, workflow_execution_id: str, reason: str, delivery: Delivery) -> bool:
         """Fail an execution; False when that cannot be written."""

@@ -40,6 +40,7 @@ from orchestrator.application.records.events import (
     StepEvent,
 )
 from orchestrator.application.spec.tag_routes import TagRoutes
+from orchestrator.application.values.rejection_kinds import RejectionKind
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.ports import Definitions, Delivery, EventLog
 from orchestrator.coordinator.commits import Commits
@@ -265,7 +266,7 @@ class Coordinator:
 
     def _reject_after(self, error: Exception, delivery: Delivery) -> None:
         try:
-            self._rejections.dead_letter(delivery, internal_error(error))
+            self._rejections.dead_letter(delivery, internal_error(error), kind=RejectionKind.INTERNAL)
         except (Unavailable, AccessDenied):
             raise
         except Exception as second:
@@ -316,7 +317,8 @@ class Coordinator:
                     delivery, f"delivered {delivery.delivery_count} times and never completed"
                 )
             elif delivery.event is None:
-                self._rejections.dead_letter(delivery, delivery.problem or "the event cannot be read")
+                problem = delivery.problem or "the event cannot be read"
+                self._rejections.dead_letter(delivery, problem, kind=RejectionKind.UNREADABLE)
             elif isinstance(delivery.event, ScheduleEvent):
                 self._schedules.handle(delivery)
             else:

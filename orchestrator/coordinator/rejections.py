@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 from orchestrator.application.records.events import ControlEvent, SignalEvent
+from orchestrator.application.values.rejection_kinds import RejectionKind
 from orchestrator.backend.ports import Delivery, EventLog
 from orchestrator.coordinator.pending_commit import log_fields, rejection_text
 
@@ -42,8 +43,14 @@ class Rejections:
         else:
             self.dead_letter(delivery, reason)
 
-    def dead_letter(self, delivery: Delivery, reason: str, reply: dict[str, Any] | None = None) -> None:
+    def dead_letter(
+        self,
+        delivery: Delivery,
+        reason: str,
+        reply: dict[str, Any] | None = None,
+        kind: RejectionKind = RejectionKind.OTHER,
+    ) -> None:
         """Move an event to the dead letters."""
         text = rejection_text(reason, reply or {})[:MAX_LOGGED_REASON_CHARS]
         logger.warning("rejected from %s: %s", delivery.ref.stream, text, extra=log_fields(delivery))
-        self._log.reject(delivery, reason, reply)
+        self._log.reject(delivery, reason, reply, kind)

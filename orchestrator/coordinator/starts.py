@@ -34,6 +34,7 @@ from orchestrator.application.spec.model import ChildSpec, LoadedSpec
 from orchestrator.application.spec.tag_routes import TagRoutes
 from orchestrator.application.spec.validation import check_inputs, load_spec
 from orchestrator.application.values.document_limits import DocumentLimits
+from orchestrator.application.values.rejection_kinds import RejectionKind
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.conflicts import ExecutionIdConflict, resolve_conflict
 from orchestrator.backend.ports import Commit, Committed, Definitions, Delivery, EventLog, Queue
@@ -123,12 +124,12 @@ class Starts:
         except InvalidSpec as error:
             problems = [problem.as_dict() for problem in error.problems]
             reply = {"ok": False, "reason": str(error), "problems": problems}
-            self._rejections.dead_letter(delivery, f"invalid: {error}", reply)
+            self._rejections.dead_letter(delivery, f"invalid: {error}", reply, RejectionKind.INVALID)
         except (InvalidEvent, UnknownWorkflow, NoRoute, StoreError, CheckFailed) as error:
-            self._rejections.dead_letter(delivery, str(error))
+            self._rejections.dead_letter(delivery, str(error), kind=_rejection_kind(error))
         except Exception as error:
             logger.exception("cannot start an execution", extra=log_fields(delivery))
-            self._rejections.dead_letter(delivery, internal_error(error))
+            self._rejections.dead_letter(delivery, internal_error(error), kind=RejectionKind.INTERNAL)
         return []
 
     def build_creation(
@@ -267,7 +268,7 @@ class Starts:
                 )
             resolved = resolve_conflict(self._backend, pending.commit, policy, self._moment(delivery))
         except ExecutionIdConflict as error:
-            self._rejections.dead_letter(delivery, str(error))
+            self._rejections.dead_letter(delivery, str(error), kind=RejectionKind.ID_TAKEN)
             return None
         if isinstance(resolved, WorkflowRecord):
             is_own = resolved.start_event == delivery.sent_as.entry_id
@@ -294,6 +295,19 @@ class Starts:
         if isinstance(record, WorkflowRecord):
             return _existing_execution_reply(record)
         return {**_accepted(first), "existing": True}
+
+
+def _rejection_kind(error: Exception) -> RejectionKind:
+    match error:
+        case UnknownWorkflow():
+            return RejectionKind.UNKNOWN_WORKFLOW
+        case NoRoute():
+            return RejectionKind.NO_ROUTE
+        case CheckFailed():
+            return RejectionKind.UNCHECKED
+        case InvalidEvent():
+            return RejectionKind.INVALID
+    return RejectionKind.OTHER
 
 
 def _small_limits(options: CoordinatorOptions) -> DocumentLimits:

@@ -7,7 +7,7 @@ One call writes several commits. `n *` means a number, then that many of what fo
 1 and then what follows.
 
     KEYS  leases, sequences, counters, the prefix of records, the executions written in part, the prefix of
-          the channels of changes
+          the channels of changes, the counters of the metrics, the concurrency keys that are in use
     ARGV  group, how many pending entries to look up at a time
           n * spec of a new execution: key, document
           n * stream with entries that must still be pending: name, lowest and highest entry id
@@ -31,7 +31,8 @@ One call writes several commits. `n *` means a number, then that many of what fo
                     the key of its global values or "", the pointer of its root or "" if it is the root,
                     the groups, its group or "", the values of the group
               other commands: likewise
-              batched commands (ZREM, HINCRBY, ZADD, XACK): the number of args, then the args
+              batched commands (ZREM, HINCRBY, ZADD, XACK, COUNT): the number of args, then the args.
+                    COUNT is no command of Redis: "workflow" or "queue", its name, n * (field, number)
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ from orchestrator.redis_rq.keys import (
     slot_member,
     timer_member,
 )
+from orchestrator.redis_rq.metric_args import count_commands
 from orchestrator.redis_rq.record_codec import changed_fields, created_fields, dropped_fields
 from orchestrator.redis_rq.reply_limits import encode_reply
 from orchestrator.redis_rq.scripts import Call
@@ -118,7 +120,7 @@ class CommitArgs:
             args += [stream, min(ids, key=_parse_entry_id), max(ids, key=_parse_entry_id)]
         args += commits
         shared = [keys.leases, keys.sequences, keys.counters, keys.workflow(""), keys.partial]
-        return [*shared, keys.changed("")], args
+        return [*shared, keys.changed(""), keys.metrics, keys.slots], args
 
     def args_of(self, commit: Commit, version: str, spec: int = 0) -> Command:
         """The arguments of one commit; `spec` is the position of a new execution's spec in the call."""
@@ -153,12 +155,14 @@ class CommitArgs:
     def _job_id(self, record: WorkflowRecord, unit: str, token: str) -> str:
         """The id of the job of a unit. If the routes of its tags have changed since its dispatch, there is no
         such job: its worker then finds by the lease that it is not needed."""
+        return job_id_of(self._keys.queue(self._queue_of(record, unit)), token)
+
+    def _queue_of(self, record: WorkflowRecord, unit: str) -> str:
         spec = record.loaded.unit_spec(unit)
         try:
-            queue = self._routes.queue_of(spec.tags, spec.queue, unit)
+            return self._routes.queue_of(spec.tags, spec.queue, unit)
         except NoRoute:
-            queue = spec.queue
-        return job_id_of(self._keys.queue(queue), token)
+            return spec.queue
 
     def _creation_args(self, commit: Commit, spec: int) -> Command:
         keys, record = self._keys, commit.record
@@ -324,6 +328,7 @@ class CommitArgs:
             commands.append(["HINCRBY", keys.counters, name, count])
         for stream, ids in _by_stream(commit).items():
             commands.append(["XACK", stream, *ids])
+        commands += count_commands(commit, self._queue_of)
         return commands
 
     def _index_commands(self, commit: Commit) -> Iterator[Command]:

@@ -24,7 +24,9 @@ from orchestrator.application.engine.signals import (
     too_many_signals,
 )
 from orchestrator.application.errors import StoreError
-from orchestrator.application.records.events import ResultEvent, ScheduleEvent, SignalEvent
+from orchestrator.application.records.events import ResultEvent, ScheduleEvent, SignalEvent, StartEvent
+from orchestrator.application.records.metric_counts import REJECTED, SEPARATOR
+from orchestrator.application.values.rejection_kinds import RejectionKind
 from orchestrator.backend.ports import Delivery, EventRef, Queue
 from orchestrator.redis_rq.commit_args import (
     Command,
@@ -264,7 +266,13 @@ class RedisEventLog:
 
     # ---- acknowledging
 
-    def reject(self, delivery: Delivery, reason: str, reply: dict[str, Any] | None = None) -> None:
+    def reject(
+        self,
+        delivery: Delivery,
+        reason: str,
+        reply: dict[str, Any] | None = None,
+        kind: RejectionKind = RejectionKind.OTHER,
+    ) -> None:
         """Move an event to the dead letters, with a reason, and acknowledge it. An execution that waits for
         the event gets a failure instead."""
         keys, sent_as = self._keys, delivery.sent_as
@@ -278,6 +286,8 @@ class RedisEventLog:
             ["XADD", keys.dead_letters, "MAXLEN", "~", MAX_DEAD_LETTERS, "*", *flatten_fields(letter)],
             ["HINCRBY", keys.counters, "dead", 1],
         ]
+        if sent_as.stream == keys.starts or isinstance(delivery.event, StartEvent):
+            commands.append(["HINCRBY", keys.metrics, f"{REJECTED}{SEPARATOR}{kind}", 1])
         commands += self._reply_commands(delivery, reply or {"ok": False, "reason": reason})
         if isinstance(delivery.event, ScheduleEvent):  # its timer is gone, so the schedule needs a new one
             again_ms = max(delivery.at_ms, round(time.time() * 1000)) + SCHEDULE_RECHECK_MS

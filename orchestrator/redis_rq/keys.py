@@ -46,6 +46,9 @@
 <p>:counters                  hash    stale, late, lost, dead; declined: steps that a worker without their
                                       executor gave back; not_shared: values that could not be written;
                                       conflicts: decisions repeated because another coordinator was first
+<p>:metrics                   hash    counters of the metrics; see commit_metrics.lua and metric_counts.py
+<p>:slots                     zset    the concurrency keys with holders or waiters; score = the number of
+                                      waiters times SLOT_WAITER, plus that of holders
 <p>:done:<wf_exec_id>         channel the final status of an execution
 <p>:changed:<wf_exec_id>      channel an empty message per commit of an execution, and one for its deletion
 
@@ -78,6 +81,8 @@ FIRST_SEQUENCE, SEQUENCES_PER_QUEUE = 2**44, 2**40
 """Each queue has its own range of sequences, from the first one on. As scores they are larger than any time
 in ms. job_lease.lua has the same numbers."""
 
+SLOT_WAITER = 2**26
+"""What a waiter adds to the score of a concurrency key in use. grant_slots.lua has the same number."""
 
 PREFIX_RULE = "must have 1 to 64 letters, digits, '_', '-', '.' or ':'"
 _PREFIX = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -263,6 +268,14 @@ class Keys:
     @property
     def counters(self) -> str:
         return f"{self.prefix}:counters"
+
+    @property
+    def metrics(self) -> str:
+        return f"{self.prefix}:metrics"
+
+    @property
+    def slots(self) -> str:
+        return f"{self.prefix}:slots"
 
     def done(self, workflow_execution_id: str) -> str:
         return f"{self.prefix}:done:{workflow_execution_id}"

@@ -51,6 +51,7 @@ COMMIT_PARTS = (
     "commit_arguments",
     "commit_pending",
     "commit_batch",
+    "commit_metrics",
     "commit_creation",
     "commit_jobs",
     "commit_shared",

@@ -13,6 +13,7 @@ from orchestrator.client.controls import Controls
 from orchestrator.client.replies import Replies
 from orchestrator.diagnosis.checks import Check
 from orchestrator.diagnosis.doctor import run_checks
+from orchestrator.metrics.reader import MetricsReader
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.dead_letters import DeadLetters
@@ -91,6 +92,10 @@ class Instance:
     @cached_property
     def dead_letters(self) -> DeadLetters:
         return DeadLetters(self.redis, self.keys)
+
+    @cached_property
+    def metrics(self) -> MetricsReader:
+        return MetricsReader(self.redis, self.keys)
 
     def run_checks(self) -> list[Check]:
         return run_checks(self.redis, self.keys)

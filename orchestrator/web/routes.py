@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from starlette.routing import Route
 
+from orchestrator.web import metrics
 from orchestrator.web.api import routes as api_routes
 from orchestrator.web.pages import (
     bulk,
@@ -44,6 +45,7 @@ INSTANCE_ROUTES = [
     *schedules.ROUTES,
     *dead_letters.ROUTES,
     *doctor.ROUTES,
+    *metrics.ROUTES,
     *api_routes.ROUTES,
 ]
 PATHS = {route.name: route.path for route in (*SHARED_ROUTES, *INSTANCE_ROUTES)}

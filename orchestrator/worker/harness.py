@@ -56,7 +56,7 @@ from orchestrator.worker.step_log import StepLogWriter
 logger = logging.getLogger(__name__)
 
 GIVE_UP_AFTER_S = 3_600.0
-DECLINED = "declined"
+COMPLETE, DECLINED, SUPERSEDED = "complete", "declined", "superseded"
 DEADLINE_GRACE_S = 1.0
 """How long a step may run past its deadline. By then the record has a timeout for this attempt."""
 
@@ -128,6 +128,9 @@ class Harness:
     is_stopped: Callable[[], bool] = lambda: False
     on_executor: Callable[[str, bool], Any] = lambda job_id, is_running: None
     """Receives the job id of a run whose executor begins (True) or has ended (False)."""
+    on_end: Callable[[str, float], Any] = lambda outcome, duration_s: None
+    """Receives the outcome of a run and how long it took: COMPLETE, the kind of its failure, DECLINED or
+    SUPERSEDED."""
     await_result: Callable[[Any], Any] = await_result
     declines: bool = True
     """Whether a step without an executor is declined. It fails where no other worker could run it."""
@@ -151,6 +154,7 @@ class Harness:
 
         def log_end(outcome: str) -> None:
             duration_s = round(time.monotonic() - began_at, 3)
+            self.on_end(outcome, duration_s)
             logger.info("ended", extra={**fields, "outcome": outcome, "duration_s": duration_s})
 
         # A work-horse, which can be stopped, runs nothing else: its other threads log about this run too.
@@ -173,13 +177,13 @@ class Harness:
             renewer=self.renewer,
         )
         if not (is_leased or retry_until_available(lease.renew, self.give_up_after_s)):
-            log_end("superseded")
+            log_end(SUPERSEDED)
             return False
         with lease, deadline_timer, StepLogWriter(self.client, clock, payload) as step_log:
             outcome, event = self._call_or_decline(payload, lease, step_log, started_at)
             lease.finish()
             if lease.is_superseded or self.is_stopped():
-                log_end("superseded")
+                log_end(SUPERSEDED)
                 return False
             log_end(outcome)  # before the coordinator can react
             if outcome == DECLINED:
@@ -200,7 +204,7 @@ class Harness:
             return DECLINED, event_fields(event)
         fields = {**event_fields(self._started(payload, started_at)), "type": "result"}
         result = {"output": output} if output is not None else {"error": dumps(error)}
-        return "complete" if error is None else error["kind"], {**fields, **result}
+        return COMPLETE if error is None else error["kind"], {**fields, **result}
 
     def _call(
         self, payload: Mapping[str, Any], lease: Lease, step_log: StepLogWriter

@@ -146,6 +146,14 @@ RULES = {
         libraries=DATA | {"redis"},
         never=DECIDES,
     ),
+    "orchestrator.metrics": rule(  # it reads and writes nothing
+        APPLICATION,
+        REDIS_RQ,
+        QUERIES,
+        "orchestrator.diagnosis",
+        libraries=frozenset({"prometheus_client", "redis"}),
+        never=DECIDES,
+    ),
     "orchestrator.testing": rule(APPLICATION, INVOCATION, BACKEND, LOCAL, SETTINGS),
     "orchestrator.testing.plugin": Rule(
         ours=frozenset({"orchestrator.testing"}), libraries=frozenset({"pytest"})

@@ -175,6 +175,7 @@ def test_the_hint_of_an_old_name_is_for_a_terminal_only(
 WITHOUT_JSON = {
     "schema": "it prints JSON",
     "web": "it serves until a signal",
+    "exporter": "it serves until a signal",
     "payload": "it prints JSON",
     "dead-letters": "its commands have it",
     "completion": "it prints a script",

@@ -57,7 +57,7 @@ ORDINARY_COMMAND = f'exec {sys.executable} -m orchestrator "$@"'
 WARM_REQUEST = ROOT / "tests" / "warm_request.py"
 WARM_COMMAND = f"""\
 case $1 in
-coordinator | worker | web) ;;
+coordinator | worker | web | exporter) ;;
 *) exec {sys.executable} -I -S {WARM_REQUEST} {{socket}} orchestrator "$@" ;;
 esac
 """

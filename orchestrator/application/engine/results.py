@@ -47,7 +47,7 @@ def on_result(draft: Draft, event: ResultEvent) -> StepResult:
     unit, raw, error = event.step_id, event.output, event.error
     spec = draft.spec(unit)
     if error is None and spec.loop is not None:
-        is_again, raw, error = _evaluate_loop(draft, unit, spec.loop, raw)
+        is_again, raw, error = _evaluate_loop(draft, event, spec.loop)
         if is_again:
             return Pending()
     if error is not None:
@@ -142,9 +142,10 @@ def _record_result(
     )
 
 
-def _evaluate_loop(draft: Draft, unit: str, loop: LoopSpec, raw: Any) -> tuple[bool, Any, Error]:
+def _evaluate_loop(draft: Draft, event: ResultEvent, loop: LoopSpec) -> tuple[bool, Any, Error]:
     """Evaluate what an iteration of a loop returned: whether another iteration was scheduled; if not, the
     value that the loop ends with, or an error."""
+    unit, raw = event.step_id, event.output
     record = draft.require_unit(unit)
     action = raw.get("_loop") if isinstance(raw, dict) else None
     if action not in ("again", "done"):
@@ -154,7 +155,7 @@ def _evaluate_loop(draft: Draft, unit: str, loop: LoopSpec, raw: Any) -> tuple[b
     if action == "done":
         return False, value, None
     if record.iteration + 1 < loop.max_iterations:
-        draft.finish_dispatch(unit)
+        draft.finish_dispatch(unit, started_at=event.started_at or record.started_at)
         schedule_retry(draft, unit, attempt=1, iteration=record.iteration + 1, loop_value=value)
         if unit not in draft.specs:
             return_item(draft, unit)

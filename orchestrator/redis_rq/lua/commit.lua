@@ -1,9 +1,10 @@
 -- Write commits, each of them whole or not at all. The shared parts come before this file, in the order of
--- COMMIT_PARTS in store.py: errors, slots, leases, arguments, pending, batch, creation, jobs, shared.
+-- COMMIT_PARTS in store.py: errors, slots, leases, arguments, pending, batch, metrics, creation, jobs, shared.
 --
 -- KEYS[1] the leases   KEYS[2] the sequences of the queues   KEYS[3] the counters   KEYS[4] the prefix of records
 -- KEYS[5] what is to be repaired: executions that were written in part, and members that could not be removed
 -- KEYS[6] the prefix of the channels on which a change of an execution is published
+-- KEYS[7] the counters of the metrics   KEYS[8] the concurrency keys that are in use
 -- ARGV    see commit_args.py
 -- Returns one STATUS for each commit; after an error two lists, the statuses and the texts of the errors, "" for none.
 --
@@ -78,7 +79,8 @@ local function write_rest(last, new, pushed)
   run_commands(run)
   while at <= last do
     local args = next_number()
-    add_to_batch(at, at + args - 1)
+    local add = ARGV[at] == "COUNT" and add_counts or add_to_batch
+    add(at, at + args - 1)
     at = at + args
   end
   -- Last, because an execution may end in the commit that creates it.
@@ -144,6 +146,7 @@ end
 -- A batched command belongs to several commits. After an error all of them may be written in part.
 local errors = #kept_errors
 write_batch()
+write_counts()
 local texts, has_errors = {}, false
 for n = 1, #statuses do
   texts[n] = errors_of[n] or written[n] and kept_errors[errors + 1] or ""

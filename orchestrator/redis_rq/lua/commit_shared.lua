@@ -32,6 +32,7 @@ local function change_slot(is_acquire, holders, waiters, member)
   if unserved then
     redis.pcall("SADD", KEYS[5], unserved)
   end
+  note_slots(KEYS[8], holders, waiters)
 end
 
 local FINAL = { complete = true, halted = true, failed = true, cancelled = true }

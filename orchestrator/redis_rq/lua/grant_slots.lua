@@ -1,4 +1,6 @@
--- Shared by scripts: grant the free slots of a concurrency key to its waiters, first come, first served. Each
+-- Shared by scripts: concurrency slots.
+--
+-- grant_slots() grants the free slots of a concurrency key to its waiters, first come, first served. Each
 -- waiter that gets a slot is sent a "slot" event. `call` runs a command: redis.call, or a function that keeps errors.
 --
 -- A member is <limit>|<stream>|<execution>|<step>|<token>. A waiter of any other form is removed. The event comes first:
@@ -26,5 +28,20 @@ local function grant_slots(holders, waiters, call)
       return execution
     end
     first = call("ZRANGE", waiters, 0, 0)[1]
+  end
+end
+
+-- Keep the list of the concurrency keys in use up to date, for the metrics. The score of a key is its number of waiters
+-- times 2^26, plus its number of holders. It is computed anew each time, so a wrong one corrects itself. Errors are ignored:
+-- no execution depends on this list.
+local function note_slots(keys_in_use, holders, waiters)
+  local held, waiting = redis.pcall("ZCARD", holders), redis.pcall("ZCARD", waiters)
+  if type(held) ~= "number" or type(waiting) ~= "number" then
+    return
+  end
+  if held + waiting > 0 then
+    redis.pcall("ZADD", keys_in_use, string.format("%.0f", waiting * 2 ^ 26 + held), holders)
+  else
+    redis.pcall("ZREM", keys_in_use, holders)
   end
 end

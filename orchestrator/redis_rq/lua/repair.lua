@@ -1,7 +1,8 @@
 -- Repair the keys of a record, unless the record has changed since it was checked. The record itself is never
 -- written.
 --
--- KEYS[1] the record   ARGV[1] the version that was checked, "" when there was no record
+-- KEYS[1] the record   KEYS[2] the concurrency keys that are in use
+-- ARGV[1] the version that was checked, "" when there was no record
 -- ARGV[2..] the repairs, each: the number of its args, then the args, which are a Redis command or
 --   lease <leases> <member>
 --     a dispatch that would never be detected as lost becomes due now
@@ -35,6 +36,7 @@ local function repair_slot(holders, waiters, member, action)
     redis.call("ZADD", waiters, "NX", (tonumber(last) or 0) + 1, member)
   end
   grant_slots(holders, waiters, redis.call)
+  note_slots(KEYS[2], holders, waiters)
 end
 
 local repairs, at = { lease = repair_lease, slot = repair_slot }, 2

@@ -158,12 +158,12 @@ def _listeners(numsub: Any) -> int:
     return int(numsub[0][1])
 
 
-def rq_queues(inspection: Inspection) -> list[RqQueue]:
-    """Every queue of ours that ever had a job, sorted."""
+def rq_queues(inspection: Inspection, max_queues: int | None = None) -> list[RqQueue]:
+    """Every queue of ours that ever had a job, sorted; at most `max_queues`, those that were used first."""
     client, keys = inspection.client, inspection.keys
     with translate_errors():
         sequences: dict[str, str] = client.hgetall(keys.sequences)  # type: ignore[assignment]
-    names = sorted(sequences)
+    names = sorted(sorted(sequences, key=lambda name: (len(sequences[name]), sequences[name]))[:max_queues])
     with client.pipeline(transaction=False) as pipe:
         for name in names:
             pipe.llen(keys.rq_queue(name))

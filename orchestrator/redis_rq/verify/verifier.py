@@ -143,7 +143,7 @@ class Verifier:
             self._verify_cases([case])
             if listed and not self._report.to_check_again and not self._report.busy:
                 end = _script_args([["SREM", self._keys.partial, listed]])
-                self._repair([self._keys.workflow(case.execution)], [case.version, *end])
+                self._repair(self._repair_keys(case.execution), [case.version, *end])
         return self._report
 
     def verify_all(self) -> VerifyReport:
@@ -302,7 +302,10 @@ class Verifier:
         """Run the repairs of a case; False when the record has changed since it was checked."""
         repairs = [repair for one in case.found for repair in one.repairs]
         args = [case.version, *_script_args(repairs)]
-        return bool(repairs) and bool(self._repair([self._keys.workflow(case.execution)], args))
+        return bool(repairs) and bool(self._repair(self._repair_keys(case.execution), args))
+
+    def _repair_keys(self, execution: str) -> list[str]:
+        return [self._keys.workflow(execution), self._keys.slots]
 
     def _compare_counts(self) -> None:
         """Compare the counters of open executions, per group and per spec, with the executions. Executions

@@ -17,6 +17,7 @@ from orchestrator.worker.lease import RedisClock
 from orchestrator.worker.leaving import RunTracker, leave_within
 from orchestrator.worker.memory_limit import limit_memory
 from orchestrator.worker.processes.pipes import Pipes, exit_immediately
+from orchestrator.worker.processes.run_counts import RunCounter
 from orchestrator.worker.step_call import log_fields
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ class ChildSetup(NamedTuple):
     """Set when the supervisor wants this child to leave, or has died."""
     tracker: RunTracker
     """The child tells it when a run begins and ends; the harness, when an executor does."""
+    counter: RunCounter
+    """The harness tells it the outcome of each run."""
 
 
 def set_up_child(settings: Settings, worker: str, pipes: Pipes, declines: bool) -> ChildSetup:
@@ -38,6 +41,7 @@ def set_up_child(settings: Settings, worker: str, pipes: Pipes, declines: bool) 
     limit_memory(settings.max_memory)
     client, job_client = connect(settings.redis_url), connect(settings.redis_url, decodes=False)
     clock, lease_s, leave, tracker = RedisClock(client), settings.lease_s, threading.Event(), RunTracker()
+    counter = RunCounter()
 
     def on_leave() -> None:
         leave.set()
@@ -53,9 +57,14 @@ def set_up_child(settings: Settings, worker: str, pipes: Pipes, declines: bool) 
         lease_s,
         declines=declines,
         on_executor=tracker.on_executor,
+        on_end=counter.add,
         settings=settings,
     )
-    return ChildSetup(harness, job_client, lambda: clock.now_ms() + round(lease_s * 1000), leave, tracker)
+
+    def lease_until_ms() -> int:
+        return clock.now_ms() + round(lease_s * 1000)
+
+    return ChildSetup(harness, job_client, lease_until_ms, leave, tracker, counter)
 
 
 def run_job(harness: Harness, payload: Mapping[str, Any]) -> None:

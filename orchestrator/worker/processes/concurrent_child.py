@@ -222,6 +222,12 @@ def run_concurrent_child(
     setup = set_up_child(settings, worker_queues.worker, pipes, declines)
     taker = JobTaker(setup.job_client, worker_queues, setup.lease_until_ms)
     harness = replace(setup.harness, has_own_process=False)
-    child = ConcurrentChild(taker, harness, slots, pipes.send, setup.leave, setup.tracker)
+
+    def send(message: Mapping[str, Any]) -> None:
+        has_counts = message["type"] == "pulse"
+        pipes.send({**message, "counts": setup.counter.as_message()} if has_counts else message)
+
+    child = ConcurrentChild(taker, harness, slots, send, setup.leave, setup.tracker)
     start_command_listener(setup.job_client, worker_queues.worker, child.stop)
     child.serve(burst)
+    send({"type": "pulse"})

@@ -39,6 +39,7 @@ from orchestrator.worker.processes.lost_runs import report_lost
 from orchestrator.worker.processes.pipes import Pipes
 from orchestrator.worker.processes.published_executors import PublishedExecutors
 from orchestrator.worker.processes.rq_registration import registration
+from orchestrator.worker.processes.run_counts import RunCounts
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ class Child:
     def __init__(self, pid: int, pipe: int, leave_writer: int) -> None:
         self.pid, self.pipe, self._leave_writer = pid, pipe, leave_writer
         self.runs: dict[str, dict[str, Any]] = {}
+        self.counts = RunCounts()
         self._horse_run: dict[str, Any] | None = None
         self.is_leaving = self.is_pipe_closed = self.is_busy = False
         self.began_at = self.last_message_at = time.monotonic()
@@ -104,6 +106,7 @@ class Child:
             case "pulse":
                 self.is_busy = bool(message.get("is_busy"))
                 self._horse_run = message.get("run")
+                self.counts = RunCounts.parse(message.get("counts"))
 
     def describe_runs(self) -> dict[str, str]:
         """What the child still works on, by job id."""
@@ -158,6 +161,7 @@ class Supervisor:
         self._stop_requests, self._stop_requested_at, self._is_over = 0, -math.inf, False
         self._announced: set[str] | None = None
         self._heartbeat_at = 0.0
+        self._past_counts = RunCounts()
         self._is_redis_unavailable = False
         self._backoff = RestartBackoff()
 
@@ -291,6 +295,7 @@ class Supervisor:
         """Report the runs of a dead child as lost."""
         process = "process" if self._taker is None else "work-horse"
         exit_code = os.waitstatus_to_exitcode(status)
+        self._past_counts += child.counts + RunCounts(failed=len(child.runs))
         reason = describe_death(process, exit_code, len(child.runs) - 1, child.killed_because)
         if status != 0:
             ended_by = describe_exit(exit_code)
@@ -316,7 +321,9 @@ class Supervisor:
                 # worker of this name.
                 self._worker.birth_date = self._worker.last_heartbeat = datetime.now(UTC)
             with self._worker.connection.pipeline() as pipe:
-                pipe.hset(self._worker.key, mapping=registration(self._worker))  # Redis may have lost it
+                counts = sum((child.counts for child in self._children), self._past_counts)
+                fields = registration(self._worker) | counts.rq_fields()
+                pipe.hset(self._worker.key, mapping=fields)  # Redis may have lost it
                 register(self._worker, pipe)
                 self._worker.set_state(state, pipeline=pipe)
                 self._worker.heartbeat(RQ_WORKER_TTL_S, pipeline=pipe)

@@ -144,10 +144,15 @@ def run_work_horse(
     """The main function of the child process."""
     setup = set_up_child(settings, worker_queues.worker, pipes, declines)
     taker = JobTaker(PinnedConnection(setup.job_client), worker_queues, setup.lease_until_ms)
-    renewer = LeaseRenewer(on_tick=lambda: pipes.send(horse.pulse()))
+
+    def pulse() -> None:
+        pipes.send(horse.pulse() | {"counts": setup.counter.as_message()})
+
+    renewer = LeaseRenewer(on_tick=pulse)
     harness = replace(setup.harness, renewer=renewer)
     horse = WorkHorse(taker, harness, RecyclingMonitor(recycling), setup.leave, setup.tracker)
     start_command_listener(setup.job_client, worker_queues.worker, horse.stop)
     horse.serve(burst)
+    pulse()
     if setup.leave.is_set():  # otherwise the burst has emptied the queues
         pipes.send({"type": "leaving"})

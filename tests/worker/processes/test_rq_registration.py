@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rq import Worker
+from rq.worker import BaseWorker
 
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
@@ -78,6 +80,30 @@ def test_rq_info_shows_a_worker_its_state_and_the_depth_of_its_queue(
         PatientClient(redis).result(started.workflow_execution_id, timeout_s=180)
         wait_until(lambda: shows("idle", 0), what=world.log())
         assert heard_again(redis, key), "beats while it is idle"
+
+
+@pytest.mark.parametrize("options", [(), ("--concurrency", "2")], ids=["work-horse", "crew"])
+def test_rq_knows_how_many_steps_a_worker_has_run_and_for_how_long(
+    options: tuple[str, ...], redis: RedisClient, redis_url: str, tmp_path: Path
+) -> None:
+    """They are those of the worker, also when its child was replaced in between."""
+    ran = {"steps": [{"id": f"s{n}", "fn": "nothing"} for n in range(3)]}
+    slow = {"steps": [{"id": "s", "fn": "slow_add", "input": {"a": 1, "b": 2, "seconds": 0.5}}]}
+    failed = {"steps": [{"id": "s", "fn": "fail", "max_attempts": 2}]}
+    with stack(redis_url, "step_functions", tmp_path / "logs") as world:
+        world.coordinator()
+        world.worker("default", *options, "--recycle-after", "2")
+        client = PatientClient(redis)
+        for document in (ran, slow, failed):
+            client.wait(client.start(document).execution_id)
+
+        def shown() -> BaseWorker:
+            [worker] = Worker.all(connect_for_rq(redis_url))
+            return worker
+
+        wait_until(lambda: shown().successful_job_count == 4, what=world.log())
+        wait_until(lambda: shown().failed_job_count == 2, what=world.log())
+        assert 0.5 <= shown().total_working_time < PATIENCE_S
 
 
 def heard_again(redis: RedisClient, key: str) -> bool:
