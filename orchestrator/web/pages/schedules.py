@@ -62,6 +62,7 @@ def unpause(request: Request, form: Form) -> Response:
 def run_now(request: Request, form: Form) -> Response:
     name = form.get("name", "")
     if instance_of(request).client.store.schedules.find(name) is None:
+        log_action(request, "run now", name, "not_found")
         raise _unknown(name)
     try:
         started = instance_of(request).client.start(name, labels=RUN_LABEL)
