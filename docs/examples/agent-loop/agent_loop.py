@@ -52,7 +52,7 @@ def call_tool(inputs: ToolCall, context: dict[str, Any]) -> dict[str, Any]:
                 number, amount = int(arguments["number"]), float(arguments["amount"])
                 return fake_support.refund_order(context["idempotency_key"], number, amount)
     except (KeyError, TypeError, ValueError) as error:
-        raise BadCall(f"{inputs['tool']} cannot be called with {json.dumps(arguments)}") from error
+        raise BadCall(f"{inputs['tool']} cannot be called with {json.dumps(arguments)}: {error}") from error
     raise BadCall(f"there is no tool {inputs['tool']}")
 
 

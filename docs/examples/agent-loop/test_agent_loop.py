@@ -50,7 +50,7 @@ def test_a_question_is_answered_with_a_tool_and_without_a_human(start: Start) ->
 
 def test_a_refund_waits_for_its_approval(start: Start) -> None:
     test = start(REFUND).run()
-    assert test.waits_for == ["approval: signals approve, deny until 2026-01-01T01:00:00Z"]
+    assert test.waits_for == ["approval: signal approve or deny until 2026-01-01T01:00:00Z"]
     assert fake_support.refunds() == []
 
     test.signal("approve", {"by": "ada", "round": 2}).run()
@@ -104,7 +104,9 @@ def test_the_model_reads_the_error_of_a_tool(start: Start) -> None:
 
     assert test.status == "complete"
     assert test.executed("act") == 1
-    assert "find_order cannot be called with" in test.outcome["answer"]
+    assert test.outcome["answer"].endswith(
+        'find_order cannot be called with {"number": 99}: there is no order 99.'
+    )
 
 
 def test_a_tool_that_does_not_exist_is_an_error_for_the_model(start: Start) -> None:

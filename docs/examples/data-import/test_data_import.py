@@ -90,7 +90,7 @@ def test_a_load_that_fails_half_way_leaves_nothing(start: Start) -> None:
     test.run(skip_waits=True)
 
     assert test.status == "failed"
-    assert test.executed("load#0") == 1
+    assert (test.executed("load#0"), test.executed("load#2")) == (1, 5)
     assert nothing_is_left()
 
 
@@ -146,15 +146,13 @@ def test_killed_workers_change_nothing(start: Start, step: str) -> None:
 
 
 def test_a_second_import_waits_for_the_first(workflow_test: type[WorkflowTest], start: Start) -> None:
-    file = start().record.inputs["file"]
+    file = start().record.inputs["file"]  # it is written, and not imported
     steps = [{"id": step, "workflow": "data-import", "input": {"file": file}} for step in ("one", "two")]
     test = workflow_test({"steps": steps}, executors="data_import", workflows={"data-import": WORKFLOW})
     test.mock("announce_customers", {}, takes="1m")
 
     test.run()
 
-    assert test.waits_for == [
-        "one/announce: result until ...",
-        "two: a slot of the concurrency key 'customers'",
-    ]
+    assert "two: a slot of the concurrency key 'customers'" in test.waits_for
+    assert test.executed("publish") == 1
     assert test.skip("2m").status == "complete"
