@@ -65,8 +65,8 @@ def split_dataset(dataset: str, least_rows: int) -> Dataset:
     return Dataset(str(folder / "training.json"), str(folder / "validation.json"), len(rows))
 
 
-# Workers of the queue `gpu` run it. A training that stands still is noticed after a minute, although it may take
-# twelve hours. A lost machine costs the epochs since the last checkpoint.
+# Workers of the queue `gpu` run it. A training that stands still is noticed after a minute, although it may
+# take twelve hours. A lost machine costs the epochs since the last checkpoint.
 @step(
     queue="gpu",
     timeout="12h",
