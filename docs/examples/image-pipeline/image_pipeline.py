@@ -37,14 +37,22 @@ def make_thumbnail(inputs: Thumbnail) -> dict[str, Any]:
     return {"name": name, "bytes": target.stat().st_size}
 
 
-def write_index(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Write which thumbnail belongs to which picture. Items are in the order of the files."""
-    named = {Path(file).name: one for file, one in zip(inputs["files"], inputs["thumbnails"], strict=True)}
+def sort_out(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Name the thumbnail, or the error, of each picture. Items are in the order of the files."""
+    names = [Path(file).name for file in inputs["files"]]
+    named = dict(zip(names, inputs["thumbnails"], strict=True))
     broken = {name: one["error"] for name, one in named.items() if one.get("ok") is False}
-    made = {name: one["name"] for name, one in named.items() if name not in broken}
+    return {
+        "made": {name: one["name"] for name, one in named.items() if name not in broken},
+        "broken": broken,
+    }
+
+
+def write_index(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Write which thumbnail belongs to which picture."""
     target = Path(inputs["target"], "index.json")
-    replace(target, json.dumps(made, indent=1).encode())
-    return {"index": str(target), "broken": broken}
+    replace(target, json.dumps(inputs["made"], indent=1).encode())
+    return {"index": str(target)}
 
 
 def shrink(content: bytes, width: int) -> bytes:
