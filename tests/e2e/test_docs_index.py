@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 INDEX = ROOT / "docs" / "index.md"
 PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "examples").glob("*/README.md")),
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
 ]
 HEADINGS = ["Start here", "Guides", "Reference", "Operating", "Internals and contributing"]
@@ -60,7 +61,7 @@ def test_the_index_has_one_line_for_each_page_under_a_heading() -> None:
     assert [line for line in body if not re.fullmatch(r"- \[[^\]]+\]\([^)]+\): .+\.", line)] == []
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_every_relative_link_leads_somewhere(path: Path) -> None:
     assert broken_links(path) == []
 
