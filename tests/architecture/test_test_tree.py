@@ -6,7 +6,17 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
-ACROSS = {"architecture", "differential", "e2e", "fuzz", "language", "simulation", "system", "torture"}
+ACROSS = {
+    "architecture",
+    "deployment",
+    "differential",
+    "e2e",
+    "fuzz",
+    "language",
+    "simulation",
+    "system",
+    "torture",
+}
 """Folders that test several packages together; CONTRIBUTING.md lists them."""
 ELSEWHERE = {"executors": "executors/orchestrator_executors", "scripts": "scripts"}
 """Folders that test something outside of orchestrator/."""
