@@ -1,4 +1,4 @@
-"""compose.yaml, read without a Docker engine: its commands, users, mounts, health checks and grace periods."""
+"""compose.yaml, read without a Docker engine: commands, users, mounts, health checks and grace periods."""
 
 from __future__ import annotations
 
