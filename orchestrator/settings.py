@@ -23,7 +23,7 @@ THREADS = 4
 """How many steps Workflow.run() runs at once, in threads of its process."""
 LEASE_S = 30.0
 STOP_GRACE_S = 20.0
-"""How long a stopping worker waits for Redis to take a result. compose.yaml kills it after 30 s."""
+"""How long a stopping worker waits for Redis to take a result. compose.yaml kills it after 330 s."""
 GRACE_MS = 10_000
 """How long a dispatched job may be missing from its queue before it counts as lost."""
 RETENTION_S = 7 * 86_400

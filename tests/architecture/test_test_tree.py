@@ -8,6 +8,7 @@ TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 ACROSS = {
     "architecture",
+    "deployment",
     "differential",
     "e2e",
     "fuzz",

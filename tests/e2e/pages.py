@@ -6,6 +6,8 @@ A comment before each block names its treatment:
     <!-- test: console -->     run the commands in one shell, in order, and compare the output of each with
                                the lines below it; `...` matches anything, or alone any number of lines
     <!-- test: server -->      start a redis-server with these arguments, on a socket of the test
+    <!-- test: server NAME --> the same, with its data in this folder; commands use this server from now on
+    <!-- test: stop -->        end all services
     <!-- test: services -->    start each line; it runs until the end of the test
     <!-- test: system -->      the first line is a server, the others are services
     <!-- test: python -->      run it with Python, and compare the output with the comments after print()
@@ -39,7 +41,7 @@ from installation import PIP, WITH_WHAT_IS_THERE
 from orchestrator.redis_rq.keys import Keys
 from processes import run_module, wait_until
 from pytest_runs import install_plugin, own_environment
-from servers.redis_server import find_redis_cli, own_redis, require_redis_server
+from servers.redis_server import RedisServer, find_redis_cli, own_redis, require_redis_server
 from warm_processes import WARM_SERVER
 
 ROOT = Path(__file__).parents[2]
@@ -142,7 +144,9 @@ class Reader:
             case "console":
                 self.console(block)
             case "server":
-                self.server(block)
+                self.server(block, argument)
+            case "stop":
+                self.stop_services()
             case "services":
                 self.start_services(block)
             case "system":
@@ -178,11 +182,16 @@ class Reader:
         said = "\n".join(printed)
         assert fits(expected, printed), f"{self.page}:{block.line}: {command}\nprinted:\n{said}"
 
-    def server(self, block: Block) -> None:
+    def server(self, block: Block, data: str = "") -> None:
         """Start a server with the arguments as written, on a socket: the usual port may be in use."""
         name, *arguments = shlex.split(block.text)
         assert name == "redis-server"
-        server = self.stack.enter_context(own_redis(self.folder, *arguments))
+        if data:
+            server = RedisServer(self.folder / data, tuple(arguments))
+            self.stack.callback(server.stop)
+            server.start()
+        else:
+            server = self.stack.enter_context(own_redis(self.folder, *arguments))
         self.redis_url = server.url
         self.environment |= {"ORCHESTRATOR_REDIS_URL": server.url, "RQ_REDIS_URL": server.url}
         _script(self.folder / "bin" / "redis-cli", f'exec {find_redis_cli()} -s {server.socket} "$@"')
@@ -196,6 +205,11 @@ class Reader:
             self.stack.callback(end_service, service)
             if "orchestrator coordinator" in line and self.redis_url:
                 self.wait_for_coordinator(service)
+
+    def stop_services(self) -> None:
+        for service in self.services:
+            end_service(service)
+        self.services.clear()
 
     def _start_service(self, line: str, log: IO[bytes]) -> subprocess.Popen[bytes]:
         ours = str(self.folder / "bin" / "orchestrator")
