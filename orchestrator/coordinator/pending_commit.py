@@ -61,8 +61,8 @@ class PendingCommit:
         return self.commit.record.workflow_execution_id
 
     def log(self) -> None:
-        """Log what was committed, without values: an INFO line, a WARNING for each step that has failed, and a
-        DEBUG line per step transition."""
+        """Log what was committed, without values: an INFO line, a WARNING for each step that has failed, and
+        a DEBUG line per step transition."""
         changes, record = self.commit.changes, self.commit.record
         subject = {"execution": self.execution, "event": self.deliveries[-1].sent_as.entry_id}
         for entry in changes.history:

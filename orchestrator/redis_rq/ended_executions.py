@@ -18,10 +18,10 @@ MAX_ENDS = 100_000
 """About how many executions are kept for a process that does not run: then the oldest are dropped."""
 
 
-def end_command(workflow_execution_id: str, keys: Keys) -> list[str | int]:
+def end_command(workflow_execution_id: str, keys: Keys) -> list[str | int | float]:
     """The command that adds an ended execution, if a process follows."""
-    limit: list[str | int] = ["MAXLEN", "~", MAX_ENDS]
-    return ["XADD", keys.ends, "NOMKSTREAM", *limit, "*", "execution", workflow_execution_id]
+    entry: list[str | int | float] = ["*", "execution", workflow_execution_id]
+    return ["XADD", keys.ends, "NOMKSTREAM", "MAXLEN", "~", MAX_ENDS, *entry]
 
 
 @dataclass(frozen=True, slots=True)

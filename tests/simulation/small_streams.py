@@ -65,7 +65,7 @@ class StreamCommands:
     def on_xadd(self, key: str, *words: str) -> str | None:
         at = 0
         if words[0].upper() == "NOMKSTREAM":
-            if not self._has(key):
+            if self._stream(key) is None:
                 return None
             at = 1
         if words[at].upper() == "MAXLEN":  # more dead letters than are kept never come together here

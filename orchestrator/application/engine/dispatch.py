@@ -76,8 +76,8 @@ def start_child(draft: Draft, step_id: str, inputs: dict[str, Any]) -> None:
 
 
 def _traceparent_of_child(record: WorkflowRecord, step_id: str, step: StepRecord) -> str | None:
-    """The span of the step that starts a child. Without a traceparent, the child has a trace of its own, which
-    links to that span."""
+    """The span of the step that starts a child. Without a traceparent, the child has a trace of its own,
+    which links to that span."""
     if record.traceparent is None:
         return None
     weid = record.workflow_execution_id

@@ -14,7 +14,7 @@ parent. All ids are derived, so making the trace again gives the same spans. Sec
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from orchestrator.application.explain.status_view import StatusView
@@ -42,7 +42,8 @@ _NAMES = {"queued": "queue", "back_off": "back off", "waiting": "wait"}
 
 Attributes = Mapping[str, Any]
 Failure = Mapping[str, Any]
-AttemptKey = tuple[str, int, int]
+Run = tuple[str, int]
+"""A unit and the id of its run: each dispatch has another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,26 +96,31 @@ class _Notes:
     """What the timeline does not have: the failures of attempts, and the signals."""
 
     def __init__(self) -> None:
-        self.failures: dict[AttemptKey, Failure] = {}
+        self.failures: dict[Run, Failure] = {}
+        self._runs: dict[str, int] = {}
         self.signals: list[tuple[str, int, str]] = []
         self.ends_of_waits: dict[tuple[str, int], str] = {}
 
     def read(self, entries: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
         """Pass on the entries, and note what they say."""
         for entry in entries:
-            if "error" in entry and entry.get("from") == StepStatus.IN_PROGRESS:
-                key = (entry["step"], entry["run_id"], self._attempt_before(entry))
-                self.failures[key] = entry["error"]
+            if entry.get("from") == StepStatus.IN_PROGRESS:
+                self._note_end_of_run(entry)
             elif "signal" in entry:
                 self.signals.append((entry["signal"], parse_iso_ms(entry["at"]), entry["cause"]))
             elif entry.get("from") == StepStatus.WAITING:
                 self.ends_of_waits[entry["step"], parse_iso_ms(entry["at"])] = entry["cause"]
+            if entry.get("to") == StepStatus.IN_PROGRESS:
+                self._runs[entry["step"]] = entry["run_id"]
             yield entry
 
-    def _attempt_before(self, entry: Mapping[str, Any]) -> int:
-        """The attempt that failed: the one that is scheduled is the next."""
-        attempt: int = entry["attempt"]
-        return attempt - 1 if entry["to"] == StepStatus.RETRY else attempt
+    def _note_end_of_run(self, entry: Mapping[str, Any]) -> None:
+        """Note why a run failed. The entry of a retry, or of a loss, has the id of the next run."""
+        run = (entry["step"], self._runs.get(entry["step"], entry["run_id"]))
+        if "error" in entry:
+            self.failures[run] = entry["error"]
+        elif entry["to"] == StepStatus.IN_PROGRESS and entry["run_id"] != run[1]:
+            self.failures[run] = {"kind": "lost", "message": entry.get("reason")}
 
 
 class _SpanMaker:
@@ -163,28 +169,22 @@ class _SpanMaker:
     # ---- units
 
     def spans_of(self, row: TimelineRow) -> list[TraceSpan]:
-        """The spans of a unit. A dispatch that was lost and its repetition are one attempt."""
-        spec = self._record.loaded.unit_spec(row.unit)
-        attempts: dict[tuple[int, int], TraceSpan] = {}
-        others: list[TraceSpan] = []
-        last: TraceContext | None = None
-        for span in row.spans:
-            if span.end_ms is None:
-                continue  # the webhook is posted after the end
-            key = (span.run_id, span.attempt)
-            if key in attempts and span.kind in ("running", "queued"):
-                attempts[key] = _extend(attempts[key], span)
-            elif span.kind == "running":
-                attempts[key] = self._make_attempt(row.unit, spec, span, last)
-                last = attempts[key].context
+        """The spans of a unit. The webhook is posted after the end, and has none."""
+        spec, found = self._record.loaded.unit_spec(row.unit), list[TraceSpan]()
+        previous: TraceContext | None = None
+        for span, following in zip(row.spans, [*row.spans[1:], None], strict=True):
+            if span.end_ms is None or _is_before_dispatch(span, following):
+                continue
+            if span.kind == "running":
+                found.append(self._make_attempt(row.unit, spec, span, span.end_ms, previous))
+                previous = found[-1].context
             else:
-                others.append(self._make_pause(row.unit, span, span.end_ms))
-        return [*attempts.values(), *others]
+                found.append(self._make_pause(row.unit, span, span.end_ms))
+        return found
 
     def _make_attempt(
-        self, unit: str, spec: StepSpec, span: Span, previous: TraceContext | None
+        self, unit: str, spec: StepSpec, span: Span, end_ms: int, previous: TraceContext | None
     ) -> TraceSpan:
-        assert span.end_ms is not None, "only what has ended has a span"
         weid = self._record.workflow_execution_id
         is_message = spec.child is None and (spec.map is None or UnitId(unit).is_item)
         context = context_of_attempt(weid, unit, span.run_id, span.attempt, self._record.traceparent)
@@ -201,11 +201,11 @@ class _SpanMaker:
             context,
             self._root.span_id,
             span.start_ms,
-            span.end_ms,
+            end_ms,
             _present(attributes),
             is_message=is_message,
             error=self._message_of(error),
-            events=self._exception_events(error, span.end_ms),
+            events=self._exception_events(error, end_ms),
             links=() if previous is None else (TraceLink(previous, "retry"),),
         )
 
@@ -249,12 +249,11 @@ class _SpanMaker:
 
     def _failure_of(self, unit: str, span: Span) -> Failure | None:
         """The failure of an attempt. The record has the traceback of the last one."""
-        error = self._notes.failures.get((unit, span.run_id, span.attempt))
+        error = self._notes.failures.get((unit, span.run_id))
         step = self._record.steps.get(unit) or self._record.items.get(unit)
-        if error is not None and step is not None and step.error is not None:
-            is_last = (step.run_id, step.attempt) == (span.run_id, span.attempt)
-            return step.error if is_last else error
-        return error
+        if error is None or step is None or step.error is None or step.run_id != span.run_id:
+            return error
+        return step.error
 
     def _error_attributes(self, error: Failure | None) -> Attributes:
         return {} if error is None else {"error.type": str(error.get("type") or error.get("kind"))}
@@ -309,16 +308,11 @@ class _SpanMaker:
         return self._root._replace(span_id=span_id)
 
 
-def _extend(attempt: TraceSpan, span: Span) -> TraceSpan:
-    """An attempt whose worker was lost goes on with its next dispatch."""
-    end_ms = attempt.end_ms if span.end_ms is None else max(attempt.end_ms, span.end_ms)
-    again = TraceEvent("dispatched again", span.start_ms, {})
-    events = (*attempt.events, again) if attempt.end_ms == span.start_ms else attempt.events
-    attributes = attempt.attributes
-    if span.kind == "running":
-        own = {"orchestrator.status": span.status, "messaging.client.id": span.worker}
-        attributes = {**attributes, **_present(own)}
-    return replace(attempt, end_ms=end_ms, events=events, attributes=attributes)
+def _is_before_dispatch(span: Span, following: Span | None) -> bool:
+    """Whether a run has only been prepared: after a loss, its dispatch follows."""
+    if span.kind != "running" or following is None or following.run_id != span.run_id:
+        return False
+    return following.kind in ("running", "queued")
 
 
 def _present(attributes: Attributes) -> dict[str, Any]:
