@@ -58,7 +58,7 @@ def test_every_setting_has_its_variable() -> None:
         s3_endpoint="http://s3",
         max_memory=2 << 20,
         non_retryable=("KeyError", "shop.Odd"),
-        keep_prints=False,
+        keep_prints="off",
         history="full",
     )
     assert len(environment) == len(fields(Settings)), "a setting has no variable here"

@@ -139,7 +139,7 @@ class StepCall(Call):
         )
 
     def scrub_logs(self, redactor: ValueRedactor) -> AbstractContextManager[Any] | None:
-        if self.settings.keep_prints:
+        if self.settings.keep_prints == "on":
             owns_process = self._host.has_own_process and self._host.stop is not None
             return PrintedLines(self._step_log.append, redactor, owns_process=owns_process)
         return scrub_logs(redactor) if redactor else None
