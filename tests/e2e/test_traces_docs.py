@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.pages import check_treatments, do_page
+from e2e.pages import blocks, check_treatments, reading
 from orchestrator.application.explain.trace_spans import MAX_UNITS
 from orchestrator.redis_rq.ended_executions import MAX_ENDS
 from orchestrator.traces.receiver import ENDPOINT, Receiver
@@ -17,7 +17,11 @@ TEXT = (Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8")
 
 @pytest.mark.slow
 def test_everything_on_the_page_about_traces_works(tmp_path: Path) -> None:
-    do_page(tmp_path, PAGE)
+    with reading(tmp_path, PAGE) as reader:
+        for block in blocks(TEXT):
+            reader.do(block)
+
+        assert [service.poll() for service in reader.services] == [None] * 3, "a service has ended"
 
 
 def test_its_blocks_are_tested_and_its_numbers_are_those_of_the_code() -> None:

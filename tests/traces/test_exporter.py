@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from orchestrator.redis_rq.ended_executions import EndedExecutions
+from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.queries.record_queries import RecordQueries
+from orchestrator.redis_rq.store import RedisStore
 from orchestrator.traces.exporter import TraceExporter, TraceReader
 from orchestrator.traces.otlp_json import build_request
 from orchestrator.traces.receiver import BadReceiver, Receiver, ReceiverUnavailable
+from servers.guarded_redis import guarded_redis
 from serving_otlp import OtlpReceiver, attributes_of, otlp_receiver
 from worlds.documents import document, step
 from worlds.redis_world import RedisWorld
@@ -217,3 +221,29 @@ def test_a_text_that_is_not_unicode_is_replaced(world: RedisWorld, receiver: Otl
     object.__setattr__(spans[0], "error", "half a pair: \ud800")
 
     assert "half a pair: ?" in json.dumps(build_request(spans, {}))
+
+
+@pytest.mark.slow
+def test_a_reader_may_export_with_two_more_rights_on_one_key(tmp_path: Path, receiver: OtlpReceiver) -> None:
+    with guarded_redis(tmp_path) as guarded:
+        admin = guarded.client("admin")
+        version = str(admin.info("server")["redis_version"])
+        if version.startswith("6."):
+            pytest.skip("Redis 6.2 has no selectors")
+        admin.execute_command("ACL", "SETUSER", "reader", "(+xadd +xdel ~orchestrator:ends)")  # type: ignore[no-untyped-call]
+        reader = guarded.client("reader")
+        queries = RecordQueries(reader, Keys())
+        ends = EndedExecutions(reader, Keys())
+        exporter = TraceExporter(
+            ends,
+            TraceReader(RedisStore(reader, Keys()), queries),
+            Receiver(receiver.url),
+            lambda seconds: True,
+        )
+        ends.open()
+        admin.xadd(Keys().ends, {"execution": "w#gone"})
+
+        assert exporter.export_batch() == 1
+        assert ends.count() == 0
+        admin.close()
+        reader.close()

@@ -100,8 +100,8 @@ def test_an_endless_line_is_cut() -> None:
 def test_a_stream_that_an_executor_has_set_stays() -> None:
     before = sys.stdout
 
-    with PrintedLines([].append, REDACT_NOTHING):
-        sys.stdout = sys.__stderr__  # type: ignore[assignment]
+    with PrintedLines(print, REDACT_NOTHING):
+        sys.stdout = sys.__stderr__
 
     assert sys.stdout is sys.__stderr__
     sys.stdout = before
