@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ def exporter_of(world: RedisWorld, receiver: OtlpReceiver, **variables: str) -> 
     return TraceExporter(ends, reader, to, lambda seconds: True)
 
 
-def run(world: RedisWorld, *names: str, **fields: str) -> None:
+def run(world: RedisWorld, *names: str, **fields: Any) -> None:
     one = world.coordinator("one")
     for name in names:
         world.start(document(step("a"), name="order"), execution_id=name, **fields)
