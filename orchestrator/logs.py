@@ -17,8 +17,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 LOG_FORMATS = ("text", "json")
-CONTEXT_FIELDS = ("execution", "step", "run_id", "attempt", "event")
+TRACE_FIELDS = ("trace_id", "span_id")
+"""The fields that lead from a line to its trace. Only JSON has them: they would fill half a line of text."""
+CONTEXT_FIELDS = ("execution", "step", "run_id", "attempt", "event", *TRACE_FIELDS)
 """The fields that identify what a line is about; other fields follow them."""
+
+failure_logger = logging.getLogger("orchestrator.failures")
+"""Logs each attempt and each step that has failed, as a warning."""
 
 Fields = Mapping[str, Any]
 
@@ -145,7 +150,11 @@ class TextFormatter(logging.Formatter):
         return "\n".join(map(_escape_control_characters, lines))
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        fields = [f"{name}={_format_field(value)}" for name, value in extra_fields(record).items()]
+        fields = [
+            f"{name}={_format_field(value)}"
+            for name, value in extra_fields(record).items()
+            if name not in TRACE_FIELDS
+        ]
         return " ".join([" | ".join(super().formatMessage(record).splitlines()), *fields])
 
 

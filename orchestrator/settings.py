@@ -37,6 +37,9 @@ MAX_QUEUED = 500_000
 HISTORY = "moves"
 """What the history of an execution has: its moves, or also what each commit changed."""
 HISTORY_MODES = ("moves", "full")
+KEEP_PRINTS = "on"
+"""Whether the step log has what executors print."""
+SWITCH = ("on", "off")
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 """The size limit of one value that is stored by reference."""
 
@@ -72,6 +75,7 @@ class Settings:
     max_memory: int | None = None
     non_retryable: tuple[str, ...] = ()
     history: str = HISTORY
+    keep_prints: str = KEEP_PRINTS
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False, compare=False)
     """Where secrets and the variables of sources are read: their names are not known in advance."""
 
@@ -102,6 +106,7 @@ class Settings:
             max_memory=read.memory("MAX_MEMORY"),
             non_retryable=read.names("NON_RETRYABLE"),
             history=read.choice("HISTORY", HISTORY_MODES, HISTORY),
+            keep_prints=read.choice("KEEP_PRINTS", SWITCH, KEEP_PRINTS),
             environment=read.environment,
         )
 

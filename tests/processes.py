@@ -177,6 +177,9 @@ class Stack:
         assert found is not None, log.read_text()
         return process, found[1]
 
+    def traces(self, *options: str) -> subprocess.Popen[bytes]:
+        return self._spawn(sys.executable, "-m", "orchestrator", "traces", *options)
+
     def module(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         """A module of the tests that is a program."""
         return self._spawn(sys.executable, "-m", name, *arguments)

@@ -178,6 +178,13 @@ def prints_lines(inputs: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def prints_and_fails_once(inputs: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
+    print("attempt", context["attempt"])
+    if context["attempt"] == 1:
+        raise ConnectionError("not yet")
+    return {"traceparent": context["traceparent"]}
+
+
 def prints_and_waits(inputs: dict[str, Any]) -> dict[str, Any]:
     """Prints a line, and then runs until the file `go` exists."""
     print("before the end")

@@ -36,6 +36,7 @@ def test_every_setting_has_its_variable() -> None:
         "ORCHESTRATOR_MAX_MEMORY": "2MB",
         "ORCHESTRATOR_NON_RETRYABLE": "KeyError, shop.Odd",
         "ORCHESTRATOR_HISTORY": "full",
+        "ORCHESTRATOR_KEEP_PRINTS": "off",
         "SOMETHING_ELSE": "x",
     }
 
@@ -57,6 +58,7 @@ def test_every_setting_has_its_variable() -> None:
         s3_endpoint="http://s3",
         max_memory=2 << 20,
         non_retryable=("KeyError", "shop.Odd"),
+        keep_prints="off",
         history="full",
     )
     assert len(environment) == len(fields(Settings)), "a setting has no variable here"

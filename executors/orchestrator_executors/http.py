@@ -92,7 +92,8 @@ async def http(
         import httpx
     except ImportError:
         raise NotAnswered(f"a call needs httpx: {REQUIRES['httpx']}") from None
-    call = read_call(inputs, configuration, str(context["idempotency_key"]))
+    traceparent = str(context.get("traceparent", ""))
+    call = read_call(inputs, configuration, str(context["idempotency_key"]), traceparent)
     try:
         async with asyncio.timeout(call.timeout_s):
             return await _send_and_follow(call)

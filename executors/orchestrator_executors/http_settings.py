@@ -37,6 +37,7 @@ MAX_TIMEOUT_S = 86_400.0
 DEFAULT_REDIRECTS = 5
 MAX_REDIRECTS = 20
 IDEMPOTENCY_KEY = "Idempotency-Key"
+TRACEPARENT = "traceparent"
 
 
 class HttpSettings(TypedDict, total=False):
@@ -115,7 +116,9 @@ class HttpCall:
     returns_body: bool
 
 
-def read_call(inputs: Mapping[str, Any], configuration: Mapping[str, Any], idempotency_key: str) -> HttpCall:
+def read_call(
+    inputs: Mapping[str, Any], configuration: Mapping[str, Any], idempotency_key: str, traceparent: str = ""
+) -> HttpCall:
     """Build the request from all settings; Refused, with the name of the setting, if one is wrong."""
     _check_names(configuration, HttpConfiguration.__annotations__, "the configuration")
     _check_names(inputs, HttpInputs.__annotations__, "the input")
@@ -131,6 +134,8 @@ def read_call(inputs: Mapping[str, Any], configuration: Mapping[str, Any], idemp
     if key and IDEMPOTENCY_KEY.lower() not in headers:
         value = idempotency_key if key is True else check_text(key, "idempotency_key")
         headers[IDEMPOTENCY_KEY.lower()] = _header(IDEMPOTENCY_KEY, value)
+    if traceparent:
+        headers.setdefault(TRACEPARENT, (TRACEPARENT, traceparent))
     timeout_s = read_seconds(settings, "timeout", TIMEOUT_S, MAX_TIMEOUT_S)
     connect_timeout_s = read_seconds(settings, "connect_timeout", CONNECT_TIMEOUT_S, MAX_TIMEOUT_S)
     return HttpCall(

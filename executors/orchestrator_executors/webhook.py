@@ -78,6 +78,8 @@ async def webhook(inputs: dict[str, Any], context: dict[str, Any]) -> dict[str, 
     body = json.dumps(inputs.get("body"), ensure_ascii=False, separators=(",", ":")).encode()
     own_headers = inputs.get("headers") or {}
     headers = httpx.Headers({"User-Agent": "rq-orchestrator", **own_headers}, encoding="utf-8")
+    if "traceparent" in context:
+        headers.setdefault("traceparent", str(context["traceparent"]))
     for name in ("Content-Length", "Transfer-Encoding", "Orchestrator-Signature"):
         headers.pop(name, None)
     headers.update(_fixed_headers(url, body, str(context["idempotency_key"])))

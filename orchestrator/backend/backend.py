@@ -163,6 +163,7 @@ class Backend(RunfoxMethods):
         idempotency_root: str | None = None,
         idempotency_window_s: int = IDEMPOTENCY_WINDOW_S,
         webhook: str | dict[str, Any] | None = None,
+        traceparent: str | None = None,
     ) -> str:
         """Start an execution of a spec, given as data or as YAML, and return its workflow_execution_id.
 
@@ -184,6 +185,7 @@ class Backend(RunfoxMethods):
                 priority=priority,
                 idempotency_root=idempotency_root,
                 webhook=webhook,
+                traceparent=traceparent,
             )
             record = new_record(loaded, candidate, filled, event, moment)
             root = None if idempotency_root is None else (idempotency_root, idempotency_window_s)

@@ -103,6 +103,7 @@ _OF_THE_START = (
     "idempotency_root",
     "idempotency_window",
     "webhook",
+    "traceparent",
 )
 
 

@@ -35,6 +35,7 @@ from orchestrator.cli.commands.schema import schema
 from orchestrator.cli.commands.show import show
 from orchestrator.cli.commands.signal import signal
 from orchestrator.cli.commands.start import start
+from orchestrator.cli.commands.traces import traces
 from orchestrator.cli.commands.unpause import unpause
 from orchestrator.cli.commands.validate import validate
 from orchestrator.cli.commands.watch import watch
@@ -65,7 +66,8 @@ main.add_section(
 )
 main.add_section("Workflows and schedules", (register, workflows, schedules))
 main.add_section(
-    "Operate", (coordinator, worker, web, exporter, doctor, health, check_consistency, dead_letters)
+    "Operate",
+    (coordinator, worker, web, exporter, traces, doctor, health, check_consistency, dead_letters),
 )
 main.add_section("Authoring", (validate, graph, what_if, executors, schema, convert, completion))
 main.add_aliases(

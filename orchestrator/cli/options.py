@@ -177,6 +177,14 @@ def _read_window(ctx: click.Context, param: click.Parameter, value: str | None) 
     return None if value is None else read_ms(ctx, param, value) // 1_000
 
 
+def _read_traceparent(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    from orchestrator.application.values.trace_context import TRACEPARENT_RULE, parse_traceparent
+
+    if value is not None and parse_traceparent(value) is None:
+        raise click.BadParameter(TRACEPARENT_RULE, ctx, param)
+    return value
+
+
 def labels_option(text: str) -> Callable[[F], F]:
     """Add --label KEY=VALUE, which may be repeated; the command receives a mapping."""
     return click.option("--label", metavar="KEY=VALUE", multiple=True, callback=_read_labels, help=text)
@@ -195,6 +203,7 @@ def start_options(command: F) -> F:
         idempotency_root: str | None,
         idempotency_window: int | None,
         webhook: str | None,
+        traceparent: str | None,
         **others: Any,
     ) -> Any:
         if idempotency_window is not None and idempotency_root is None:
@@ -207,10 +216,17 @@ def start_options(command: F) -> F:
             "idempotency_root": idempotency_root,
             "idempotency_window_s": idempotency_window,
             "webhook": webhook,
+            "traceparent": traceparent,
         }
         return command(*args, options=options, **others)
 
     for option in (
+        click.option(
+            "--traceparent",
+            metavar="TEXT",
+            callback=_read_traceparent,
+            help="The span that causes the start, as in W3C Trace Context.",
+        ),
         click.option(
             "--webhook",
             metavar="URL",

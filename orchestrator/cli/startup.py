@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.cli.errors import Failure, InvalidRequest
 from orchestrator.cli.log_options import LogOptions
 from orchestrator.cli.options import add_current_directory, mask_password
-from orchestrator.logs import log_to_stderr
+from orchestrator.logs import failure_logger, log_to_stderr
 
 if TYPE_CHECKING:
     from orchestrator.redis_rq.connection import Client
@@ -153,7 +153,10 @@ class RepeatedOutageFilter(logging.Filter):
         return is_new
 
 
-def configure_logging(options: LogOptions, process: str) -> None:
-    """Log to the standard error; `process` is the name in the log lines."""
+def configure_logging(options: LogOptions, process: str, *, has_parent: bool = False) -> None:
+    """Log to the standard error; `process` is the name in the log lines. A parent such as `orchestrator run`
+    shows failures itself, so at the level `warning` they are not logged."""
     log_to_stderr(options.level, options.format, process)
+    if has_parent and options.level == "warning":
+        failure_logger.setLevel(logging.ERROR)
     logging.getLogger("rq.worker").addFilter(RepeatedOutageFilter())

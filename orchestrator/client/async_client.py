@@ -102,9 +102,17 @@ class AsyncClient:
         idempotency_root: str | None = None,
         idempotency_window_s: int | None = None,
         webhook: str | Mapping[str, Any] | None = None,
+        traceparent: str | None = None,
     ) -> StartResult:
         options = StartOptions(
-            conflict_policy, labels or {}, group, priority, idempotency_root, idempotency_window_s, webhook
+            conflict_policy,
+            labels or {},
+            group,
+            priority,
+            idempotency_root,
+            idempotency_window_s,
+            webhook,
+            traceparent,
         )
         entry_id = await self.send_start(workflow, inputs or {}, execution_id, options)
         reply = await self.wait_for_reply(entry_id, reply_timeout_s)

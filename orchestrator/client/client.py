@@ -122,6 +122,7 @@ class Client:
         idempotency_root: str | None = None,
         idempotency_window_s: int | None = None,
         webhook: str | Mapping[str, Any] | None = None,
+        traceparent: str | None = None,
     ) -> StartResult:
         """Start a workflow (a registered name, a mapping or a loaded spec), and wait until it is accepted.
 
@@ -131,7 +132,14 @@ class Client:
         `use_existing`.
         """
         options = StartOptions(
-            conflict_policy, labels or {}, group, priority, idempotency_root, idempotency_window_s, webhook
+            conflict_policy,
+            labels or {},
+            group,
+            priority,
+            idempotency_root,
+            idempotency_window_s,
+            webhook,
+            traceparent,
         )
         entry_id = self.send_start(workflow, inputs or {}, execution_id, options)
         return self._read_start(self.wait_for_reply(entry_id, reply_timeout_s))

@@ -10,6 +10,7 @@ from orchestrator.application.errors import StartRejected
 from orchestrator.application.records.events import ConflictPolicy
 from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.spec.validation import check_inputs, check_spec
+from orchestrator.application.values.trace_context import TRACEPARENT_RULE, parse_traceparent
 from orchestrator.client.payloads import ClientPayloads
 from orchestrator.redis_rq.json_codec import dumps, loads
 
@@ -54,6 +55,7 @@ class StartOptions:
     idempotency_root       a second start with the same root, within the window, returns the first execution
     idempotency_window_s   how long the root is remembered; a day by default
     webhook                called when the execution ends: a URL, or a mapping as in a document
+    traceparent            the span that causes the start, as in W3C Trace Context
     """
 
     conflict_policy: ConflictPolicy | None = None
@@ -63,6 +65,11 @@ class StartOptions:
     idempotency_root: str | None = None
     idempotency_window_s: int | None = None
     webhook: str | Mapping[str, Any] | None = None
+    traceparent: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.traceparent is not None and parse_traceparent(self.traceparent) is None:
+            raise StartRejected(f"traceparent {self.traceparent[:80]!r} {TRACEPARENT_RULE}")
 
     def fields(self) -> dict[str, Any]:
         fields = {name: value for name, value in asdict(self).items() if value not in (None, {})}

@@ -10,7 +10,10 @@ from typing import Any
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.events import ControlEvent, SignalEvent, SlotEvent
 from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import StepStatus
+from orchestrator.application.values.trace_context import context_of_attempt, context_of_execution
 from orchestrator.backend.ports import Commit, Committed, Delivery
+from orchestrator.logs import failure_logger
 
 logger = logging.getLogger(__name__)
 
@@ -58,11 +61,17 @@ class PendingCommit:
         return self.commit.record.workflow_execution_id
 
     def log(self) -> None:
-        """Log what was committed, without values: an INFO line, and a DEBUG line per step transition."""
+        """Log what was committed, without values: an INFO line, a WARNING for each step that has failed, and
+        a DEBUG line per step transition."""
+        changes, record = self.commit.changes, self.commit.record
+        subject = {"execution": self.execution, "event": self.deliveries[-1].sent_as.entry_id}
+        for entry in changes.history:
+            if entry.get("to") == StepStatus.FAILED:
+                _log_failure(entry, subject, record.traceparent)
         if not logger.isEnabledFor(logging.INFO):
             return
-        changes = self.commit.changes
-        subject = {"execution": self.execution, "event": self.deliveries[-1].sent_as.entry_id}
+        span = context_of_execution(self.execution, record.traceparent)
+        subject |= {"trace_id": span.trace_id, "span_id": span.span_id}
         status = {"status": str(changes.fields["status"])} if "status" in changes.fields else {}
         logger.info(
             "%d events, %d steps changed, %d jobs",
@@ -76,6 +85,14 @@ class PendingCommit:
                 if "step" in entry and "to" in entry:
                     step = {name: entry[name] for name in ("step", "run_id", "attempt")}
                     logger.debug("%s -> %s", entry["from"], entry["to"], extra={**subject, **step})
+
+
+def _log_failure(entry: Mapping[str, Any], subject: Mapping[str, str], traceparent: str | None) -> None:
+    step = {name: entry[name] for name in ("step", "run_id", "attempt")}
+    span = context_of_attempt(subject["execution"], *step.values(), traceparent)
+    ids = {"trace_id": span.trace_id, "span_id": span.span_id}
+    kind = entry.get("error", {}).get("kind", "unknown")
+    failure_logger.warning("step failed", extra={**subject, **step, **ids, "kind": kind})
 
 
 @dataclass(slots=True)

@@ -60,6 +60,7 @@ START_OPTIONS = frozenset(
         "labels",
         "priority",
         "reply_timeout_s",
+        "traceparent",
         "webhook",
     }
 )

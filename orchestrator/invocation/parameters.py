@@ -5,7 +5,7 @@
 An executor imports nothing for this: a worker passes what its parameters are named after.
 
     configuration               the configuration of its source
-    context                     ids, attempt, idempotency key and deadline of this call
+    context                     ids, attempt, idempotency key, deadline and traceparent of this call
     heartbeat(progress, note)   reports that the executor is still working
     log(text)                   adds a line to the step log
     cancelled()                 whether the result of this call is no longer needed
@@ -22,6 +22,7 @@ from inspect import Parameter, Signature, signature
 from typing import Any
 
 from orchestrator.application.errors import ConfigurationMissing, HeartbeatMissing
+from orchestrator.application.values.trace_context import context_of_attempt
 from orchestrator.application.values.unit_id import split_unit
 
 OFFERED_PARAMETERS = frozenset({"heartbeat", "configuration", "context", "log", "cancelled", "evaluate"})
@@ -118,8 +119,10 @@ def build_context(
     iteration: int | None,
     idempotency_key: str,
     deadline: str | None,
+    traceparent: str | None = None,
 ) -> dict[str, Any]:
-    """The context of a call as plain data. `deadline` is when the attempt exceeds its timeout."""
+    """The context of a call as plain data. `deadline` is when the attempt exceeds its timeout. `traceparent`
+    is that of the start of the execution; the context has that of the attempt."""
     step, part = split_unit(unit)
     return {
         "execution_id": workflow_execution_id.partition("#")[2],
@@ -132,4 +135,5 @@ def build_context(
         "iteration": iteration,
         "idempotency_key": idempotency_key,
         "deadline": deadline,
+        "traceparent": str(context_of_attempt(workflow_execution_id, unit, run_id, attempt, traceparent)),
     }

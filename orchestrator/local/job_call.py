@@ -138,4 +138,5 @@ def build_job_context(job: DispatchJob, started_ms: int) -> dict[str, Any]:
         iteration=job.iteration,
         idempotency_key=job.idempotency_key,
         deadline=deadline,
+        traceparent=job.traceparent,
     )

@@ -52,6 +52,7 @@ from orchestrator.application.spec.tag_routes import TagRoutes
 from orchestrator.backend.ports import Commit, EventRef
 from orchestrator.backend.shared_state import scope_owner
 from orchestrator.backend.sized_cache import SizedCache
+from orchestrator.redis_rq.ended_executions import end_command
 from orchestrator.redis_rq.event_codec import event_fields
 from orchestrator.redis_rq.indexes import ended_index_entry, ended_member, permanent_indexes, score_of
 from orchestrator.redis_rq.job_codec import job_args, lease_of_step
@@ -300,6 +301,7 @@ class CommitArgs:
             commands.append(["PERSIST", keys.shared("flow_group", record.group)])
         if _ends(commit):
             commands.append(["PUBLISH", keys.done(weid), changes.fields["status"]])
+            commands.append(end_command(weid, keys))
             if record.parent is not None:  # `verify` recognizes an ended child by this TTL
                 ttl_s = retention_of(record, self._retention_s) + RETENTION_MARGIN_S
                 commands.append(["EXPIRE", keys.execution(record.execution_id), ttl_s])

@@ -32,6 +32,7 @@ from orchestrator.application.records.events import (
     make_failure,
 )
 from orchestrator.application.values.payload_refs import MAX_INPUT_BYTES
+from orchestrator.application.values.trace_context import TRACEPARENT_RULE, parse_traceparent
 from orchestrator.redis_rq.json_codec import dumps, loads
 from orchestrator.redis_rq.keys import parse_schedule_address, schedule_address
 from orchestrator.redis_rq.lost_reasons import describe_rq_failure
@@ -78,6 +79,7 @@ START_FIELDS = frozenset(
         "idempotency_window_s",
         "schedule",
         "webhook",
+        "traceparent",
     }
 )
 
@@ -105,6 +107,7 @@ def _read_start(fields: Mapping[str, str]) -> StartEvent:
         else IDEMPOTENCY_WINDOW_S,
         schedule=_read_optional(fields, "schedule"),
         webhook=_read_webhook(fields),
+        traceparent=_read_traceparent(fields),
     )
 
 
@@ -146,6 +149,7 @@ def _read_child(fields: Mapping[str, str]) -> StartEvent:
         group=_read_name(fields, "group"),
         priority=_read_number_between(fields, "priority", 1, 5) if "priority" in fields else None,
         parent=parent,
+        traceparent=_read_traceparent(fields),
     )
 
 
@@ -195,6 +199,15 @@ def _read_webhook(fields: Mapping[str, str]) -> Any:
             f"webhook has {len(text):,} characters; at most {MAX_WEBHOOK_BYTES:,} are accepted"
         )
     return _parse_json("webhook", text) if text is not None and text.lstrip()[:1] == "{" else text
+
+
+def _read_traceparent(fields: Mapping[str, str]) -> str | None:
+    text = fields.get("traceparent")
+    if text is None:
+        return None
+    if parse_traceparent(text) is None:
+        raise InvalidEvent(f"traceparent {text[:80]!r} {TRACEPARENT_RULE}")
+    return text
 
 
 def _read_execution_id(fields: Mapping[str, str]) -> str | None:
@@ -375,7 +388,8 @@ def _child_fields(event: StartEvent) -> dict[str, str]:
     fields = {"type": "child", "inputs": dumps(event.inputs), "execution_id": event.execution_id or ""}
     for name, value in asdict(event.parent).items():
         fields["step" if name == "step_id" else name] = str(value)
-    for name, option in (("group", event.group), ("priority", event.priority)):
+    for name in ("group", "priority", "traceparent"):
+        option = getattr(event, name)
         if option is not None:
             fields[name] = str(option)
     return fields

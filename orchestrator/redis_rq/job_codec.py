@@ -50,6 +50,7 @@ _OPTIONS = (
     "source",
     "secrets",
     "redact",
+    "traceparent",
 )
 _DEFAULTS = {one.name: one.default for one in fields(DispatchJob) if one.name in _OPTIONS}
 
@@ -141,6 +142,7 @@ _OPTION_TYPES: Mapping[str, tuple[type, ...]] = {
     "source": (dict,),
     "secrets": (list,),
     "redact": (list,),
+    "traceparent": (str,),
 }
 
 
@@ -170,6 +172,7 @@ def read_job(payload: Mapping[str, Any], queue: str) -> DispatchJob:
         source=payload.get("source"),
         secrets=tuple(map(tuple, payload.get("secrets", ()))),
         redact=tuple(payload.get("redact", ())),
+        traceparent=payload.get("traceparent"),
     )
 
 

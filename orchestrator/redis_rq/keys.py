@@ -23,6 +23,8 @@
 <p>:index:group:<group>       zset    the same, by group
 <p>:index:label:<key>=<value> zset    the same, by label
 <p>:ended                     zset    ended executions by their end, in ms; see ended_member
+<p>:ends                      stream  ended executions whose traces are not exported yet; only if
+                                      `orchestrator traces` has created it; about MAX_ENDS at most
 <p>:leaving                   zset    ended executions with a retention of their own, by their deletion time
 <p>:concurrency:held:<key>    zset    the slot holders of a concurrency key; score = since, in ms
 <p>:concurrency:line:<key>    zset    the slot waiters of a concurrency key, in order
@@ -207,6 +209,10 @@ class Keys:
     @property
     def ended(self) -> str:
         return f"{self.prefix}:ended"
+
+    @property
+    def ends(self) -> str:
+        return f"{self.prefix}:ends"
 
     @property
     def leaving(self) -> str:

@@ -43,7 +43,7 @@ def created_fields(record: WorkflowRecord) -> dict[str, str]:
         value = getattr(record, name)
         if value is not None and not (name in ("signals", "completions", "labels") and not value):
             stored[name] = dumps(asdict(value) if name in RECORD_PARTS else value)
-    for name in ("group", "schedule", "ended_at", "idempotency_root", "delta"):
+    for name in ("group", "schedule", "ended_at", "idempotency_root", "traceparent", "delta"):
         if getattr(record, name) is not None:
             stored[name] = getattr(record, name)
     return stored
@@ -128,6 +128,7 @@ def read_record(stored: Mapping[str, str], loaded: LoadedSpec) -> WorkflowRecord
         schedule=stored.get("schedule"),
         start_event=stored.get("start_event"),
         version=stored["version"],
+        traceparent=stored.get("traceparent"),
         delta=stored.get("delta"),
         **read_parts({name: loads(stored[name]) for name in _JSON_FIELDS if name in stored}),
     )

@@ -38,7 +38,7 @@ from orchestrator.application.values.payload_refs import PayloadStore
 from orchestrator.invocation.coroutines import await_result
 from orchestrator.invocation.executors import Executor, Executors
 from orchestrator.invocation.invoke import invoke
-from orchestrator.logs import run_context
+from orchestrator.logs import failure_logger, run_context
 from orchestrator.redis_rq.connection import Client, connect_like, retry_until_available, translate_errors
 from orchestrator.redis_rq.declined import DeclinedStep, note_declined
 from orchestrator.redis_rq.event_codec import MAX_NAME_LENGTH, event_fields
@@ -50,7 +50,7 @@ from orchestrator.worker.lease import Lease, LeaseRenewer, RedisClock
 from orchestrator.worker.leaving import RunTracker, leave_with_parent
 from orchestrator.worker.memory_limit import limit_memory
 from orchestrator.worker.payloads import JobPayloads
-from orchestrator.worker.step_call import ExecutorLookup, StepCall, log_fields
+from orchestrator.worker.step_call import ExecutorLookup, StepCall, log_fields, trace_fields
 from orchestrator.worker.step_log import StepLogWriter
 
 logger = logging.getLogger(__name__)
@@ -158,7 +158,9 @@ class Harness:
             logger.info("ended", extra={**fields, "outcome": outcome, "duration_s": duration_s})
 
         # A work-horse, which can be stopped, runs nothing else: its other threads log about this run too.
-        with run_context(run, owns_process=self.has_own_process and self.stop is not None):
+        with run_context(
+            {**run, **trace_fields(payload)}, owns_process=self.has_own_process and self.stop is not None
+        ):
             logger.info("started", extra=fields)
             return self._run(payload, log_end, is_leased)
 
@@ -186,6 +188,10 @@ class Harness:
                 log_end(SUPERSEDED)
                 return False
             log_end(outcome)  # before the coordinator can react
+            if outcome not in (COMPLETE, DECLINED):
+                failure_logger.warning(
+                    "attempt failed", extra={**log_fields(payload), "fn": payload["fn"], "kind": outcome}
+                )
             if outcome == DECLINED:
                 self._note_declined(payload)
             self._publish(payload, event, step_log)

@@ -16,6 +16,7 @@ from rq.timeouts import JobTimeoutException
 
 from orchestrator.application.records.events import iso
 from orchestrator.application.redaction.by_value import ValueRedactor
+from orchestrator.application.values.trace_context import context_of_attempt
 from orchestrator.invocation.executors import Executor
 from orchestrator.invocation.invoke import Call, Failure, Result
 from orchestrator.invocation.parameters import Heartbeat, build_context
@@ -26,6 +27,7 @@ from orchestrator.worker.lease import Lease
 from orchestrator.worker.log_scrubbing import scrub_logs
 from orchestrator.worker.memory_limit import describe_memory_limit
 from orchestrator.worker.payloads import JobPayloads
+from orchestrator.worker.printed_lines import PrintedLines
 from orchestrator.worker.step_log import StepLogWriter
 
 logger = logging.getLogger("orchestrator.worker.harness")  # one logger name for all lines of a run
@@ -48,6 +50,9 @@ class CallHost(Protocol):
 
     @property
     def stop(self) -> Callable[[str], object] | None: ...
+
+    @property
+    def has_own_process(self) -> bool: ...
 
     @property
     def is_stopped(self) -> Callable[[], bool]: ...
@@ -108,6 +113,7 @@ class StepCall(Call):
             iteration=payload["iteration"],
             idempotency_key=payload["key"],
             deadline=None if timeout_s is None else iso(now_ms + round(timeout_s * 1000)),
+            traceparent=payload.get("traceparent"),
         )
 
     def log(self, text: str) -> None:
@@ -133,6 +139,9 @@ class StepCall(Call):
         )
 
     def scrub_logs(self, redactor: ValueRedactor) -> AbstractContextManager[Any] | None:
+        if self.settings.keep_prints == "on":
+            owns_process = self._host.has_own_process and self._host.stop is not None
+            return PrintedLines(self._step_log.append, redactor, owns_process=owns_process)
         return scrub_logs(redactor) if redactor else None
 
     def await_result(self, returned: Any) -> Any:
@@ -152,6 +161,13 @@ class StepCall(Call):
 
     def offload(self, text: str) -> Result:
         return self._payloads.offload(text)
+
+
+def trace_fields(payload: Mapping[str, Any]) -> dict[str, str]:
+    """The trace and the span of a run, as log fields."""
+    ids = (payload[name] for name in ("execution", "step", "run_id", "attempt"))
+    span = context_of_attempt(*ids, payload.get("traceparent"))
+    return {"trace_id": span.trace_id, "span_id": span.span_id}
 
 
 def log_fields(payload: Mapping[str, Any]) -> dict[str, Any]:

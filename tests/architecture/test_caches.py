@@ -27,6 +27,10 @@ SMALL = {
     "orchestrator/backend/ids.py": {"_stamp": "16 numbers"},
     "orchestrator/drawing/svg.py": {"read_stylesheet": "one stylesheet"},
     "orchestrator/functions/annotations.py": {"_cached_adapter": "1,024 types of the code"},
+    "orchestrator/application/values/trace_context.py": {
+        "context_of_execution": "1,024 ids of executions",
+        "context_of_attempt": "64 ids of attempts",
+    },
     "orchestrator/invocation/parameters.py": {"_find_cached": "512 executors, which their worker holds"},
     "orchestrator/payload_stores/__init__.py": {"_s3": "8 addresses of the settings"},
     "orchestrator/redis_rq/keys.py": {"job_id_prefix": "1,024 names of queues"},

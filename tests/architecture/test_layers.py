@@ -105,7 +105,13 @@ RULES = {
     BACKEND: rule(APPLICATION, INVOCATION, SETTINGS),
     "orchestrator.backend.sqlite": rule(APPLICATION, BACKEND),
     LOCAL: rule(APPLICATION, INVOCATION, BACKEND, SETTINGS, "orchestrator.processes"),
-    COORDINATOR: rule(APPLICATION, BACKEND, "orchestrator.processes", never=frozenset({EXPLAIN, AUDIT})),
+    COORDINATOR: rule(
+        APPLICATION,
+        BACKEND,
+        "orchestrator.logs",
+        "orchestrator.processes",
+        never=frozenset({EXPLAIN, AUDIT}),
+    ),
     REDIS_RQ: rule(APPLICATION, BACKEND, SETTINGS, libraries=DATA | {"hiredis", "redis", "rq"}),
     "orchestrator.redis_rq.lua": Rule(),
     QUERIES: rule(APPLICATION, REDIS_RQ, libraries=DATA | {"redis", "rq"}, never=DECIDES),
@@ -154,6 +160,7 @@ RULES = {
         libraries=frozenset({"prometheus_client", "redis"}),
         never=DECIDES,
     ),
+    "orchestrator.traces": rule(APPLICATION, REDIS_RQ, QUERIES, never=DECIDES),
     "orchestrator.testing": rule(APPLICATION, INVOCATION, BACKEND, LOCAL, SETTINGS),
     "orchestrator.testing.plugin": Rule(
         ours=frozenset({"orchestrator.testing"}), libraries=frozenset({"pytest"})

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.values.trace_context import context_of_attempt
 from orchestrator.backend import InProcessRunner
 from orchestrator.backend.backend import Backend
 from orchestrator.invocation.parameters import (
@@ -125,6 +126,7 @@ def test_the_context_of_a_step_and_of_an_item() -> None:
 
     assert step == {"execution_id": "e1", "workflow_execution_id": "w#e1", "step": "a", "item": None} | {
         "iteration": None,
+        "traceparent": str(context_of_attempt("w#e1", "a", 3, 2)),
         **keys,
     }
     assert (item["step"], item["item"], item["iteration"]) == ("a", 12, 4)

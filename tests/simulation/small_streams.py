@@ -62,10 +62,14 @@ class StreamCommands:
 
     # ---- entries
 
-    def on_xadd(self, key: str, *words: str) -> str:
+    def on_xadd(self, key: str, *words: str) -> str | None:
         at = 0
-        if words[0].upper() == "MAXLEN":  # more dead letters than are kept never come together here
-            at = 3 if words[1] in ("~", "=") else 2
+        if words[0].upper() == "NOMKSTREAM":
+            if self._stream(key) is None:
+                return None
+            at = 1
+        if words[at].upper() == "MAXLEN":  # more dead letters than are kept never come together here
+            at += 3 if words[at + 1] in ("~", "=") else 2
         stream = self._make_stream(key)
         if stream.last == LAST:
             raise ResponseError("ERR The stream has exhausted the last possible ID, unable to add more items")

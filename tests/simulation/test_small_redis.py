@@ -56,6 +56,7 @@ def command(draw: Random, number: int) -> list[Any]:
         ["ZREVRANGEBYSCORE", z, high, low, "LIMIT", "0", "2", "WITHSCORES"],
         ["ZREMRANGEBYSCORE", z, "-inf", "(2"], ["ZREMRANGEBYRANK", z, "0", "0"],
         ["XADD", x, f"{number}-0", field, value], ["XADD", x, f"{number}-0", field, value], ["XLEN", x],
+        ["XADD", x, "NOMKSTREAM", "MAXLEN", "~", "1000", f"{number}-0", field, value],
         ["XRANGE", x, "-", "+"], ["XRANGE", x, entry, "+", "COUNT", "2"],
         ["XREVRANGE", x, "+", "-", "COUNT", "1"],
         ["XGROUP", "CREATE", x, "g", draw.choice(["0", "$"]), "MKSTREAM"],

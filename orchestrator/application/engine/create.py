@@ -37,6 +37,7 @@ def new_record(
         schedule=event.schedule,
         parent=event.parent,
         webhook=None if event.webhook is None else read_webhook(event.webhook),
+        traceparent=event.traceparent,
     )
 
 

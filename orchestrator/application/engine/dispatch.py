@@ -8,8 +8,10 @@ from typing import Any
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import Parent, StartEvent
+from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.values.trace_context import context_of_attempt
 from orchestrator.application.values.unit_id import WEBHOOK_UNIT, step_of
 
 MAX_EXECUTION_ID_LENGTH = 256
@@ -41,6 +43,7 @@ def dispatch(draft: Draft, unit: str, inputs: dict[str, Any]) -> None:
             redact=draft.record.spec.redact,
             isolation=spec.isolation,
             max_output_bytes=draft.record.spec.limits.max_output_bytes,
+            traceparent=draft.record.traceparent,
         )
     )
 
@@ -62,9 +65,23 @@ def start_child(draft: Draft, step_id: str, inputs: dict[str, Any]) -> None:
     )
     draft.send(
         StartEvent(
-            inputs=inputs, execution_id=child, group=record.group, priority=record.priority, parent=parent
+            inputs=inputs,
+            execution_id=child,
+            group=record.group,
+            priority=record.priority,
+            parent=parent,
+            traceparent=_traceparent_of_child(record, step_id, step),
         )
     )
+
+
+def _traceparent_of_child(record: WorkflowRecord, step_id: str, step: StepRecord) -> str | None:
+    """The span of the step that starts a child. Without a traceparent, the child has a trace of its own,
+    which links to that span."""
+    if record.traceparent is None:
+        return None
+    weid = record.workflow_execution_id
+    return str(context_of_attempt(weid, step_id, step.run_id, step.attempt, record.traceparent))
 
 
 def child_execution_id(execution_id: str, step_id: str, run_id: int) -> str:

@@ -17,6 +17,7 @@ class DispatchJob:
 
     `token` identifies this dispatch: a result with another token is dropped. `secrets` are the paths in
     `inputs` where the worker fills in secrets. `redact` are keys that hold secrets, besides the usual ones.
+    `traceparent` is that of the start of the execution.
     """
 
     workflow_execution_id: str
@@ -39,6 +40,7 @@ class DispatchJob:
     secrets: tuple[SecretPath, ...] = ()
     redact: tuple[str, ...] = ()
     isolation: Isolation = "thread"
+    traceparent: str | None = None
 
     @property
     def op(self) -> str:

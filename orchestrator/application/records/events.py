@@ -74,7 +74,8 @@ class Parent:
 class StartEvent:
     """A request to start an execution of a registered workflow, or of the spec in `spec`. With a `parent` it
     starts the child that the parent's step describes. `schedule` is the name of the schedule whose slot is
-    due. `labels` are for searching. `webhook` is a URL or a mapping, not yet validated."""
+    due. `labels` are for searching. `webhook` is a URL or a mapping, not yet validated. `traceparent` is the
+    span that caused the start."""
 
     workflow: str | None = None
     spec: str | None = None
@@ -89,6 +90,7 @@ class StartEvent:
     parent: Parent | None = None
     schedule: str | None = None
     webhook: Any = None
+    traceparent: str | None = None
 
 
 @dataclass(slots=True)

@@ -41,6 +41,7 @@ class WorkflowRecord:
     cancelled  when it was cancelled, with the reason and the requester if they were given
     paused     the same of the pause, while the execution is paused
     ending     the final status and fields that apply once everything is compensated
+    traceparent  the span that caused the start, as in W3C Trace Context
     shared     the values of the shared scopes when the record was checked out; not part of the record
     size       how many bytes were loaded or written for it; not part of the record. A value that was
                written twice counts twice until the record is loaded again
@@ -74,6 +75,7 @@ class WorkflowRecord:
     compensated: bool | None = None
     completions: int = 0
     webhook: dict[str, Any] | None = None
+    traceparent: str | None = None
     version: str = ""
     delta: str | None = None
     workflow_execution_id: str = field(init=False, repr=False, compare=False)

@@ -47,7 +47,7 @@ def coordinator(target: Target, log: LogOptions, lifeline: int | None) -> None:
     from orchestrator.wiring import make_coordinator
 
     name = make_process_name()
-    configure_logging(log, name)
+    configure_logging(log, name, has_parent=lifeline is not None)
     settings, client = target.connect()
     stop = StopRequest()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -111,7 +111,7 @@ def worker(
     from orchestrator.worker.processes.recycling import RecyclingLimits
 
     name = make_process_name()
-    configure_logging(log, name)
+    configure_logging(log, name, has_parent=lifeline is not None)
     write_whole_lines()
     settings = target.settings()
     check_url(settings.redis_url)

@@ -17,7 +17,14 @@ from orchestrator.client import StartOptions, StartRequest
 from orchestrator.web.access.users import Role
 from orchestrator.web.api.models import Json, JsonObject, Name
 from orchestrator.web.api.route import START_PROBLEMS, ApiRoute, Call
-from orchestrator.web.api.starts import Started, StartQuery, send_start
+from orchestrator.web.api.starts import (
+    HEADERS,
+    TRACEPARENT,
+    Started,
+    StartQuery,
+    read_traceparent,
+    send_start,
+)
 from orchestrator.web.api.workflows import load_definition
 from orchestrator.web.problems import Problem
 
@@ -43,7 +50,8 @@ def start_by_hook(call: Call, workflow: Name, body: Json) -> Started:
     headers = call.request.headers
     inputs = make_inputs(load_definition(call, workflow).spec, body, headers)
     delivery = find_delivery(body, headers)
-    options = StartOptions(idempotency_root=None if delivery is None else make_root(workflow, delivery))
+    root = None if delivery is None else make_root(workflow, delivery)
+    options = StartOptions(idempotency_root=root, traceparent=read_traceparent(call))
     started = send_start(call, StartRequest(workflow, inputs, None, options), StartQuery())
     call.status = 202
     return started
@@ -96,6 +104,9 @@ ROUTES = [
         problems={403: "The token is for another workflow.", **START_PROBLEMS},
         waits=True,
         is_hook=True,
-        headers=dict.fromkeys(DELIVERY_HEADERS, "The id of the delivery."),
+        headers={
+            **dict.fromkeys(DELIVERY_HEADERS, "The id of the delivery."),
+            TRACEPARENT: HEADERS[TRACEPARENT],
+        },
     )
 ]

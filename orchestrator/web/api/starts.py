@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints
 
 from orchestrator.application.errors import OrchestratorError, StartRejected
 from orchestrator.application.records.events import ConflictPolicy
+from orchestrator.application.values.trace_context import TRACEPARENT_RULE, parse_traceparent
 from orchestrator.client import StartOptions, StartResult
 from orchestrator.client.replies import NoReply, RequestLost
 from orchestrator.client.starts import StartRequest
@@ -22,8 +23,10 @@ from orchestrator.web.problems import Problem, explain_error
 MAX_STARTS = 1_000
 MAX_WINDOW_S = 366 * 86_400
 IDEMPOTENCY_KEY = "Idempotency-Key"
+TRACEPARENT = "traceparent"
 HEADERS = {
-    IDEMPOTENCY_KEY: "The idempotency root: a second start with the same one returns the first execution."
+    IDEMPOTENCY_KEY: "The idempotency root: a second start with the same one returns the first execution.",
+    TRACEPARENT: "The span that causes the start, as in W3C Trace Context; ignored if it is not valid.",
 }
 
 
@@ -50,6 +53,9 @@ class Start(Body):
     idempotency_window_s: Annotated[int, Field(ge=1, le=MAX_WINDOW_S)] | None = None
     webhook: str | JsonObject | None = Field(
         None, description="Called when the execution ends: a URL, or a mapping as in a document."
+    )
+    traceparent: str | None = Field(
+        None, description="The span that causes the start; by default that of the header.", max_length=256
     )
 
 
@@ -112,7 +118,7 @@ class PendingStart(Reply):
 
 def start(call: Call, query: StartQuery, body: Start) -> Started:
     """Start a workflow, and wait until a coordinator has accepted it."""
-    return send_start(call, make_start(body, read_key(call)), query)
+    return send_start(call, make_start(body, read_key(call), read_traceparent(call)), query)
 
 
 def start_many(call: Call, query: StartQuery, body: StartMany) -> StartedMany:
@@ -126,7 +132,8 @@ def start_many(call: Call, query: StartQuery, body: StartMany) -> StartedMany:
     requests: dict[int, StartRequest] = {}
     for number, one in enumerate(body.starts):
         try:
-            requests[number] = make_start(one, None if key is None else f"{key}:{number}")
+            own_key = None if key is None else f"{key}:{number}"
+            requests[number] = make_start(one, own_key, read_traceparent(call))
         except (Problem, OrchestratorError) as error:
             replies[number] = _failed(error)
     entries: dict[int, str] = {}
@@ -181,12 +188,21 @@ def read_key(call: Call) -> str | None:
     return key
 
 
-def make_start(body: Start, key: str | None) -> StartRequest:
+def read_traceparent(call: Call) -> str | None:
+    """The traceparent of a request. One that is not valid counts as none, as W3C Trace Context demands: the
+    sender of a request may not have set the header itself."""
+    text = call.request.headers.get(TRACEPARENT)
+    return text if text is not None and parse_traceparent(text) is not None else None
+
+
+def make_start(body: Start, key: str | None, traceparent: str | None = None) -> StartRequest:
     """The start that a body asks for; raises Problem or InvalidSpec."""
     if (body.workflow is None) == (body.document is None):
         raise _wrong("workflow", "give the name of a registered `workflow`, or a `document`: one of the two")
     if key is not None and body.idempotency_root not in (None, key):
         raise _wrong("idempotency_root", f"it differs from the header {IDEMPOTENCY_KEY}: give one of the two")
+    if body.traceparent is not None and parse_traceparent(body.traceparent) is None:
+        raise _wrong("traceparent", f"it {TRACEPARENT_RULE}")
     options = StartOptions(
         conflict_policy=body.conflict_policy,
         labels=body.labels,
@@ -195,6 +211,7 @@ def make_start(body: Start, key: str | None) -> StartRequest:
         idempotency_root=body.idempotency_root or key,
         idempotency_window_s=body.idempotency_window_s,
         webhook=body.webhook,
+        traceparent=body.traceparent or traceparent,
     )
     source = body.workflow if body.workflow is not None else read_document(body.document or {})
     return StartRequest(source, body.inputs, body.execution_id, options)

@@ -1,0 +1,1 @@
+"""Exports the traces of executions that have ended, as OpenTelemetry."""
