@@ -5,8 +5,8 @@
         network.cut("one")          # takes its link down: packets are lost, connections stay open
         network.heal("one")
 
-The test itself is on the network too, at `network.address`. Needs root and the command `ip`. A link that is up
-loses no packets and delays none: that would need netem, which many kernels lack. torture/proxy.py delays.
+The test itself is on the network too, at `network.address`. Needs root and the command `ip`. A link that is
+up loses no packets and delays none: that would need netem, which many kernels lack. torture/proxy.py delays.
 """
 
 from __future__ import annotations

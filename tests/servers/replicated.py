@@ -65,9 +65,7 @@ class Replicated:
         """On a busy machine a server may not reply for a while: it is replaced only when a test wants it."""
         for name in SENTINELS[1:]:
             with Redis(host=self.network[name].address, port=SENTINEL_PORT) as sentinel:
-                sentinel.execute_command(
-                    "SENTINEL", "SET", SERVICE, "down-after-milliseconds", down_after_ms
-                )
+                sentinel.execute_command("SENTINEL", "SET", SERVICE, "down-after-milliseconds", down_after_ms)
 
     def wait_until_joined(self) -> None:
         """Until the old primary, which can be reached again, is a replica of the new one."""

@@ -31,7 +31,7 @@ LEASE = {"ORCHESTRATOR_LEASE_S": "4", "ORCHESTRATOR_GRACE_MS": "1000"}
 MAX_LAG_S = 2
 DELAY_S = 0.3
 
-pytestmark = [pytest.mark.full, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @dataclass
