@@ -22,7 +22,7 @@ SERVICES = {
 
 @contextmanager
 def redis_of_version(version: str) -> Iterator[str]:
-    """The URL of a server that says in INFO which version it is, and to all else that it is done."""
+    """The URL of a server that says in INFO which version it is, and 0 to all else."""
     info = f"# Server\r\nredis_version:{version}\r\n"
     reply = f"${len(info)}\r\n{info}\r\n".encode()
 
@@ -30,7 +30,7 @@ def redis_of_version(version: str) -> Iterator[str]:
         with connection, suppress(OSError):
             while data := connection.recv(1 << 16):
                 commands = data.count(b"*")
-                connection.sendall(reply if b"INFO\r\n" in data else b"+OK\r\n" * commands)
+                connection.sendall(reply if b"INFO\r\n" in data else b":0\r\n" * commands)
 
     def accept() -> None:
         with suppress(OSError):
