@@ -29,7 +29,9 @@ def processor_ms(workload: str, worker: str) -> tuple[float, float, float]:
     return float(times["coordinator"]), float(times["redis"]), float(times["workers"])
 
 
-@pytest.mark.parametrize("row", list(ROW.finditer(PAGE)), ids=lambda row: f"{row['workload']}, {row['worker']}")
+@pytest.mark.parametrize(
+    "row", list(ROW.finditer(PAGE)), ids=lambda row: f"{row['workload']}, {row['worker']}"
+)
 def test_the_rates_follow_from_the_figures(row: re.Match[str]) -> None:
     numbers = [float(cell.strip().removesuffix("/s").replace(",", "")) for cell in row["cells"].split("|")]
 

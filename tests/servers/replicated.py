@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from redis import Redis
 from redis.exceptions import RedisError
@@ -106,7 +108,7 @@ def own_replicated(folder: Path, *further_hosts: str) -> Iterator[Replicated]:
         replicated.wait_for_the_replica()
         for name in SENTINELS:
             with Redis(host=network[name].address, port=SENTINEL_PORT) as sentinel:
-                until(lambda sentinel=sentinel: _knows_all(sentinel))
+                until(partial(_knows_all, sentinel))
         yield replicated
 
 
@@ -116,5 +118,6 @@ def _server(folder: Path, arguments: tuple[str, ...], prefix: tuple[str, ...]) -
 
 
 def _knows_all(sentinel: Redis) -> bool:
-    state = sentinel.sentinel_masters()[SERVICE]
+    masters: Any = sentinel.sentinel_masters()
+    state = masters[SERVICE]
     return (state["num-slaves"], state["num-other-sentinels"]) == (1, 2) and primary_of(sentinel)[1]

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -40,16 +41,18 @@ class System:
 
     redis: Replicated
     stacks: dict[str, HostStack]
+    contexts: ExitStack
+    """Closes the clients."""
 
-    @property
+    @cached_property
     def client(self) -> PatientClient:
         """An application on a host of its own, which follows the sentinels."""
-        return PatientClient(self.redis.url)
+        return PatientClient(self.contexts.enter_context(connect(self.redis.url)))
 
-    @property
+    @cached_property
     def client_beside_the_primary(self) -> PatientClient:
         """An application on the host of the first primary. It talks to that server, whatever happens."""
-        return PatientClient(connect(self.redis.primary.url))
+        return PatientClient(self.contexts.enter_context(connect(self.redis.primary.url)))
 
     def log(self) -> str:
         return "\n".join(stack.log()[-3000:] for stack in self.stacks.values())
@@ -76,7 +79,7 @@ def system() -> Iterator[System]:
         with redis.primary.client() as client:
             wait_until(lambda: client.zcard(KEYS.coordinators) == 2, what="two coordinators")
             wait_until(lambda: client.scard("rq:workers") == 2, what="two workers")
-        yield System(redis, stacks)
+        yield System(redis, stacks, contexts)
 
 
 def start(client: PatientClient, ids: Iterable[str], timeout_s: float = 180.0) -> list[str]:
@@ -212,7 +215,7 @@ def test_a_worker_and_a_coordinator_behind_a_slow_link_count_like_any_other() ->
         line = proxy.line("four")
         slow = contexts.enter_context(host_stack(network["four"], line.url, folder / "slow", **LEASE))
         near = contexts.enter_context(host_stack(network["three"], replicated.url, folder / "near", **LEASE))
-        system = System(replicated, {"slow": slow, "near": near})
+        system = System(replicated, {"slow": slow, "near": near}, contexts)
         line.slow(DELAY_S, 3600)
         slow.coordinator()
         slow.worker("default", "--concurrency", "4")
