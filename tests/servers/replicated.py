@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,8 +44,7 @@ class Replicated:
     def wait_for_the_replica(self) -> None:
         """Until it has all that was written."""
         with self.primary.client() as client:
-            client.incr("marker")  # WAIT counts the writes of its own connection
-            until(lambda: bool(client.wait(1, 100)))
+            until(partial(_is_replicated, client))
 
     def refuses_writes(self) -> bool:
         """Whether the primary lacks the replicas that it needs."""
@@ -74,8 +73,7 @@ class Replicated:
         with self.primary.client() as client:
             until(lambda: role_of(client) == "slave")
         with self.replica.client() as client:
-            client.incr("marker")
-            until(lambda: bool(client.wait(1, 100)))
+            until(partial(_is_replicated, client))
 
 
 @contextmanager
@@ -115,6 +113,14 @@ def own_replicated(folder: Path, *further_hosts: str) -> Iterator[Replicated]:
 def _server(folder: Path, arguments: tuple[str, ...], prefix: tuple[str, ...]) -> RedisServer:
     folder.mkdir()
     return RedisServer(folder, arguments, prefix=prefix)
+
+
+def _is_replicated(client: Redis) -> bool:
+    """Write, which fails while a server lacks the replicas that it needs, and wait for a replica."""
+    with suppress(RedisError):
+        client.incr("marker")  # WAIT counts the writes of its own connection
+        return bool(client.wait(1, 100))
+    return False
 
 
 def _knows_all(sentinel: Redis) -> bool:
