@@ -29,7 +29,22 @@ class PinnedConnection(redis.Redis):
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         connection = self._send([args])
-        return self.parse_response(connection, args[0], **options)  # type: ignore[no-untyped-call]
+        return self.parse_response(connection, args[0], **options)
+
+    def parse_response(self, connection: Any, command_name: Any, **options: Any) -> Any:
+        """Read a reply. If none comes, the connection is closed: the next reply on it would be this one.
+
+        A connection that sentinels have named does not close itself after a timeout. It would also stay with
+        a primary that has been replaced.
+        """
+        try:
+            return super().parse_response(connection, command_name, **options)  # type: ignore[no-untyped-call]
+        except ResponseError:
+            raise
+        except BaseException:
+            connection.disconnect()
+            self._used_at = 0.0  # so that the pool connects it again, to the primary of that time
+            raise
 
     def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> Pipeline:
         """A transaction uses the pool, as with any other client."""
@@ -66,6 +81,6 @@ class PinnedPipeline(Pipeline):
 
     def _read_reply(self, connection: Any, name: str, options: dict[str, Any]) -> Any:
         try:
-            return self._client.parse_response(connection, name, **options)  # type: ignore[no-untyped-call]
+            return self._client.parse_response(connection, name, **options)
         except ResponseError as error:
             return error

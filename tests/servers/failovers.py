@@ -51,16 +51,16 @@ class Cell:
         with Redis(port=self.sentinel_port) as sentinel:
             sentinel.execute_command("SENTINEL", "SET", SERVICE, "down-after-milliseconds", DOWN_AFTER_MS)
             with self.replica.client() as client:
-                _until(lambda: _role(client) == "master")
+                until(lambda: role_of(client) == "master")
             port = int(self.replica.arguments[self.replica.arguments.index("--port") + 1])
-            _until(lambda: _primary(sentinel) == (port, True))
+            until(lambda: primary_of(sentinel) == (port, True))
             sentinel.execute_command("SENTINEL", "SET", SERVICE, "down-after-milliseconds", NEVER_MS)
-            _until(lambda: _primary(sentinel) == (port, True))
+            until(lambda: primary_of(sentinel) == (port, True))
 
     def wait_for_the_replica(self) -> None:
         """Until it has all that was written."""
         with self.primary.client() as client:
-            _until(lambda: bool(client.wait(1, 100)))
+            until(lambda: bool(client.wait(1, 100)))
 
 
 @contextmanager
@@ -73,42 +73,54 @@ def own_cell(folder: Path, *arguments: str) -> Iterator[Cell]:
         own_redis(
             folder, *aof, "--port", str(replica_port), "--replicaof", "127.0.0.1", str(primary_port)
         ) as replica,
-        _sentinel(folder, primary_port, sentinel_port) as sentinel,
+        own_sentinel(folder, primary_port, sentinel_port) as sentinel,
     ):
         cell = Cell(primary, replica, sentinel, sentinel_port)
         cell.wait_for_the_replica()
         with Redis(port=sentinel_port) as client:
-            _until(lambda: client.sentinel_masters()[SERVICE]["num-slaves"] == 1)
+            until(lambda: client.sentinel_masters()[SERVICE]["num-slaves"] == 1)
         yield cell
 
 
 @contextmanager
-def _sentinel(folder: Path, primary_port: int, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    configuration = folder / "sentinel.conf"
+def own_sentinel(
+    folder: Path,
+    primary_port: int,
+    port: int,
+    *,
+    primary_host: str = "127.0.0.1",
+    address: str = "127.0.0.1",
+    quorum: int = 1,
+    prefix: tuple[str, ...] = (),
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A sentinel that watches a primary, at an address of its own. `prefix` is as in RedisServer."""
+    configuration = folder / f"sentinel-{address}.conf"
     configuration.write_text(
-        f"port {port}\nbind 127.0.0.1\nsentinel monitor {SERVICE} 127.0.0.1 {primary_port} 1\n"
+        f"port {port}\nbind {address}\nprotected-mode no\n"
+        f"sentinel monitor {SERVICE} {primary_host} {primary_port} {quorum}\n"
         f"sentinel down-after-milliseconds {SERVICE} {NEVER_MS}\nsentinel failover-timeout {SERVICE} 5000\n"
     )
     binary = shutil.which("redis-server") or "redis-server"
-    with (folder / "sentinel.log").open("wb") as log:
-        process = subprocess.Popen([binary, str(configuration), "--sentinel"], stdout=log, stderr=log)
+    with configuration.with_suffix(".log").open("wb") as log:
+        command = [*prefix, binary, str(configuration), "--sentinel"]
+        process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        with Redis(port=port) as client:
-            _until(lambda: _answers(client))
+        with Redis(host=address, port=port) as client:
+            until(lambda: _answers(client))
         yield process
     finally:
         process.kill()
         process.wait()
 
 
-def _role(client: Redis) -> str:
+def role_of(client: Redis) -> str:
     """Of a replica; the sentinel that promotes it closes the connections of its clients."""
     with suppress(RedisError):
         return str(client.info("replication")["role"])
     return ""
 
 
-def _primary(client: Redis) -> tuple[int, bool]:
+def primary_of(client: Redis) -> tuple[int, bool]:
     """Where the sentinel says the primary is, and whether it is well."""
     masters: Any = client.sentinel_masters()
     state = masters[SERVICE]
@@ -121,7 +133,7 @@ def _answers(client: Redis) -> bool:
     return False
 
 
-def _until(fact: Callable[[], object], within_s: float = PATIENCE_S) -> None:
+def until(fact: Callable[[], object], within_s: float = PATIENCE_S) -> None:
     until = time.monotonic() + within_s
     while not fact():
         assert time.monotonic() < until, f"not within {within_s:g} s"

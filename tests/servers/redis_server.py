@@ -31,6 +31,8 @@ class RedisServer:
     folder: Path
     arguments: tuple[str, ...] = ()
     binary: str | None = None
+    prefix: tuple[str, ...] = ()
+    """A command that runs the server, such as `ip netns exec NAME`. It must not fork."""
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @property
@@ -64,6 +66,7 @@ class RedisServer:
         """Start the process and return when it answers, its data loaded."""
         self.socket.unlink(missing_ok=True)  # a killed server leaves its socket behind
         command = [
+            *self.prefix,
             self.binary or _binary(),
             *("--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700"),
             *("--save", "", "--dir", str(self.folder)),

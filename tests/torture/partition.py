@@ -21,6 +21,7 @@ from typing import Any
 from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.keys import Keys
 from processes import Stack, wait_until
+from servers.hosts import ip
 from servers.redis_server import RedisServer
 
 KEYS = Keys()
@@ -72,10 +73,6 @@ class Host:
     def heal(self) -> None:
         ip("-n", self.name, "neigh", "del", self.redis_address, "dev", "eth0")
         ip("neigh", "del", f"{self._subnet}.2", "dev", self.name)
-
-
-def ip(*args: str) -> None:
-    subprocess.run(["ip", *args], check=True, capture_output=True, text=True)
 
 
 @dataclass

@@ -65,7 +65,7 @@ class Line:
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
+        return f"redis://{self.proxy.address}:{self.port}/0"
 
     def die_at(self, number: int) -> None:
         """Make this message the last one that the server receives. Its reply is lost."""
@@ -168,8 +168,8 @@ class Line:
 
 
 class Proxy:
-    def __init__(self, target: Path, rng: random.Random | None = None) -> None:
-        self.target, self.faults = target, Counter[str]()
+    def __init__(self, target: Path, rng: random.Random | None = None, address: str = "127.0.0.1") -> None:
+        self.target, self.faults, self.address = target, Counter[str](), address
         self.chance = (rng or random.Random(0)).random
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(
@@ -183,7 +183,7 @@ class Proxy:
         line = Line(name, self)
 
         async def listen() -> None:
-            server = await asyncio.start_server(line.carry, "127.0.0.1", 0)
+            server = await asyncio.start_server(line.carry, self.address, 0)
             line.port = server.sockets[0].getsockname()[1]
             self._servers.append(server)
 
