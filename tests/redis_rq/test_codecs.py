@@ -347,3 +347,9 @@ def test_a_start_may_name_a_webhook(text: str | None, read: Any) -> None:
 def test_a_webhook_that_cannot_be_read_is_refused(text: str, why: str) -> None:
     with pytest.raises(InvalidEvent, match=why):
         read_event({"workflow": "w", "webhook": text}, is_start=True)
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", f"00-{'0' * 32}-00f067aa0ba902b7-01"])
+def test_a_start_with_a_wrong_traceparent_is_rejected(text: str) -> None:
+    with pytest.raises(InvalidEvent, match=r"traceparent .* must be a traceparent of W3C"):
+        read_event({"workflow": "w", "traceparent": text}, is_start=True)

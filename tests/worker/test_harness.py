@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.application.values.trace_context import context_of_attempt
 from orchestrator.invocation.executors import Executor, Executors
 from orchestrator.redis_rq.connection import Client
 from orchestrator.worker import lease
@@ -104,6 +105,7 @@ def test_an_executor_gets_the_parameters_that_it_requests(
         "round": 0,
         "iteration": None,
         "idempotency_key": payload["key"],
+        "traceparent": str(context_of_attempt(payload["execution"], "a", 0, 1)),
     }
     assert "0.5: page 3" in caplog.text
 

@@ -108,3 +108,11 @@ def test_a_body_that_cannot_become_inputs_is_rejected(hooks: ApiClient) -> None:
     assert hooks.post("/hooks/nobody", {}, 404)["code"] == "unknown_workflow"
     form = hooks.request("POST", "/hooks/plain", 415, data={"payload": "{}"})
     assert "Content-Type: application/json" in form["detail"]
+
+
+def test_a_hook_continues_the_trace_of_its_sender(hooks: ApiClient, live: RedisWorld) -> None:
+    caller = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+    found = hooks.post("/hooks/plain", {}, 202, headers={"traceparent": caller})
+
+    assert live.record(found["workflow_execution_id"]).traceparent == caller

@@ -222,3 +222,32 @@ def test_a_wrong_body_names_the_key(body: Any, path: str, expected: str, api: Ap
     assert found["code"] == "invalid_request"
     assert path in [one["path"] for one in found["problems"]]
     assert expected in found["detail"] or any(expected in str(one) for one in found["problems"])
+
+
+CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize(
+    ("header", "kept"),
+    [(CALLER, CALLER), ("nonsense", None), ("00-0-0-01", None)],
+    ids=["valid", "text", "short"],
+)
+def test_the_header_traceparent_is_kept_if_it_is_valid(
+    live: RedisWorld, api: ApiClient, header: str, kept: str | None
+) -> None:
+    found = api.post("/executions", {"document": FREE}, 201, headers={"traceparent": header})
+
+    assert live.record(found["workflow_execution_id"]).traceparent == kept
+
+
+def test_the_field_traceparent_replaces_the_header_and_must_be_valid(
+    live: RedisWorld, api: ApiClient
+) -> None:
+    own = CALLER.replace("4bf9", "5bf9")
+    headers = {"traceparent": CALLER}
+
+    found = api.post("/executions", {"document": FREE, "traceparent": own}, 201, headers=headers)
+    wrong = api.post("/executions", {"document": FREE, "traceparent": "x"}, 422)
+
+    assert live.record(found["workflow_execution_id"]).traceparent == own
+    assert wrong["problems"][0]["path"] == "traceparent"
