@@ -161,9 +161,9 @@ def test_a_declined_order_gives_back_its_stock(system: System) -> None:
 def test_a_night_is_reported(system: System) -> None:
     system.run("fake_office")
 
-    system.client.start("nightly-report", {}, "nightly-report:20260302T013000Z")
+    system.client.start("nightly-report", {}, "nightly-report:20260301T233000Z")
 
-    assert system.outcome("nightly-report:20260302T013000Z")["total"] == 2050
+    assert system.outcome("nightly-report:20260301T233000Z")["total"] == 2050
     assert (system.folder / "reports" / "2026-03-01.csv").read_text().endswith("rome,800\n")
 
 

@@ -62,13 +62,13 @@ def test_a_file_is_loaded_in_chunks(start: Start) -> None:
 
 
 def test_a_few_bad_lines_are_left_out(start: Start) -> None:
-    test = start("eve@example.org,Eve", "nobody,Nobody", max_bad_percent=50).run()
+    test = start("eve@example.org,Eve", "no address,No Address", max_bad_percent=50).run()
 
     assert test.outcome == {"published": 1, "bad": 1}
 
 
 def test_many_bad_lines_stop_the_import_before_anything_is_published(start: Start) -> None:
-    test = start("eve@example.org,Eve", "nobody,Nobody").run()
+    test = start("eve@example.org,Eve", "no address,No Address").run()
 
     assert test.status == "failed"
     assert test.error["message"] == "1 of 2 lines are bad, such as line 2"

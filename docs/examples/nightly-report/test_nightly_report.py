@@ -11,7 +11,7 @@ import pytest
 from orchestrator.testing import WorkflowTest
 
 WORKFLOW = Path(__file__).with_name("workflow.yaml")
-SLOT = "nightly-report:20260302T013000Z"  # 02:30 in Berlin
+SLOT = "nightly-report:20260301T233000Z"  # 00:30 of the next day in Berlin
 Start = Callable[..., WorkflowTest]
 
 
@@ -30,7 +30,7 @@ def start(
             inputs,
             executors="nightly_report",
             execution_id=execution_id,
-            starts_at="2026-03-02T01:30:00Z",
+            starts_at="2026-03-01T23:30:00Z",
         )
 
     return start
@@ -49,9 +49,9 @@ def test_a_slot_reports_the_day_before(start: Start, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("slot", "day"),
     [
-        ("nightly-report:20260301T013000Z", "2026-02-28"),  # winter, 02:30 in Berlin
-        ("nightly-report:20260329T010000Z", "2026-03-28"),  # the clocks go forward: 02:30 does not exist
-        ("nightly-report:20260330T003000Z", "2026-03-29"),  # summer
+        ("nightly-report:20260228T233000Z", "2026-02-28"),  # 00:30 in winter
+        ("nightly-report:20260328T233000Z", "2026-03-28"),  # 00:30, two hours before summer time
+        ("nightly-report:20260329T223000Z", "2026-03-29"),  # 00:30 in summer
     ],
 )
 def test_the_day_is_that_of_the_slot_in_its_time_zone(start: Start, slot: str, day: str) -> None:
@@ -62,7 +62,7 @@ def test_the_report_waits_until_all_shops_have_closed_their_books(start: Start) 
     fake_office.close_books("2026-03-01", "berlin", "paris")
     test = start().run()
     assert test.step("sales").error["message"] == "2026-03-01 is still open in rome"
-    assert test.waits_for == ["sales: back-off before attempt 2 until 2026-03-02T01:40:00Z"]
+    assert test.waits_for == ["sales: back-off before attempt 2 until 2026-03-01T23:40:00Z"]
 
     fake_office.close_books("2026-03-01")
     test.run(skip_waits=True)
@@ -76,7 +76,7 @@ def test_books_that_stay_open_fail_the_report_after_six_hours(start: Start) -> N
 
     assert test.status == "failed"
     assert test.error["type"] == "BooksOpen"
-    assert test.now.isoformat() == "2026-03-02T07:30:00+00:00"
+    assert test.now.isoformat() == "2026-03-02T05:30:00+00:00"
     assert fake_office.mails() == []
 
 
