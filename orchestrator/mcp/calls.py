@@ -80,7 +80,8 @@ def _log(system: System, name: str, arguments: Mapping[str, Any], result: CallRe
     tool = _BY_NAME.get(name)
     if tool is None or not tool.changes:
         return
-    target = result.content.get("execution_id") or arguments.get("execution_id") or arguments.get("workflow")
+    found = (result.content.get("execution_id"), arguments.get("execution_id"), arguments.get("workflow"))
+    target = next((one for one in found if one), "a document")
     outcome = result.content["code"] if result.is_error else "ok"
     logger.info("%s of %s by %s: %s", name, _one_line(target), _one_line(system.user), outcome)
 

@@ -8,8 +8,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
+from orchestrator.application.errors import PayloadMissing
 from orchestrator.application.explain.execution_json import as_dict
 from orchestrator.application.explain.status_view import StatusView
 from orchestrator.application.records.status import WorkflowStatus
@@ -25,6 +26,12 @@ MAX_SORTED_STEPS = 40
 """Of more steps, those that are neither complete nor pending come first."""
 
 
+Status = Annotated[
+    WorkflowStatus, WithJsonSchema({"type": "string", "enum": [one.value for one in WorkflowStatus]})
+]
+"""Its values stand in the schema itself: not every client follows references."""
+
+
 class FilterArguments(Arguments):
     workflow: Name | None = Field(None, description="The name of the workflow.")
     labels: dict[str, str] = Field({}, description="Labels that an execution has.", max_length=16)
@@ -33,7 +40,7 @@ class FilterArguments(Arguments):
 
 
 class ListArguments(FilterArguments):
-    status: list[WorkflowStatus] = Field([], description="One of these statuses.")
+    status: list[Status] = Field([], description="One of these statuses.")
     limit: Annotated[int, Field(ge=1, le=100)] = 20
     after: str | None = Field(None, description="The `cursor` of the page before.", max_length=1_000)
 
@@ -63,9 +70,7 @@ def get_execution(system: System, args: ExecutionArguments) -> JsonObject:
     """Get an execution: its status, outcome, error, inputs, and each step with its status and output. Use
     wait_seconds to follow long work: call it again until `is_over` is true. If it does not proceed, call
     explain_execution."""
-    if args.wait_seconds:
-        with suppress(StillRunning):
-            system.client.wait(args.execution_id, args.wait_seconds)
+    wait_for_end(system, args.execution_id, args.wait_seconds)
     return describe_execution(system, args.execution_id)
 
 
@@ -81,6 +86,13 @@ def list_failures(system: System, args: FailuresArguments) -> JsonObject:
     group first. Returns the step, the message, how many there are, and some ids of each group."""
     found: JsonObject = system.client.failures(make_filter(args)).as_dict(args.limit)
     return found
+
+
+def wait_for_end(system: System, execution_id: str, wait_seconds: int) -> None:
+    """Wait for the end of an execution, but no longer than asked for."""
+    if wait_seconds:
+        with suppress(StillRunning, PayloadMissing):  # the outcome may be a value that has expired
+            system.client.wait(execution_id, wait_seconds)
 
 
 def make_filter(args: FilterArguments, statuses: list[WorkflowStatus] | None = None) -> ExecutionFilter:

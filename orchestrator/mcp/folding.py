@@ -104,7 +104,7 @@ def _fold_dict(value: dict[str, Any], limits: Limits, cuts: _Cuts, path: str, de
     # The keys at the top are those of the tool, and none is left out.
     names = list(value) if not path else list(value)[: limits.entries]
     kept = {
-        _cut_key(name, limits): _fold(value[name], limits, cuts, _join(path, name), depth - 1)
+        _cut_key(name, limits, cuts, path): _fold(value[name], limits, cuts, _join(path, name), depth - 1)
         for name in names
     }
     if len(value) > len(names):
@@ -114,8 +114,11 @@ def _fold_dict(value: dict[str, Any], limits: Limits, cuts: _Cuts, path: str, de
     return kept
 
 
-def _cut_key(name: str, limits: Limits) -> str:
-    return name if len(name) <= limits.chars else f"{name[: limits.chars]}…"
+def _cut_key(name: str, limits: Limits, cuts: _Cuts, path: str) -> str:
+    if len(name) <= limits.chars:
+        return name
+    cuts.add(path, f"{len(name) - limits.chars:,} characters of a key")
+    return f"{name[: limits.chars]}…"
 
 
 def _fold_top(result: dict[str, Any]) -> dict[str, Any]:

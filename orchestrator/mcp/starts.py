@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
 from orchestrator.application.errors import OrchestratorError, StartRejected
 from orchestrator.client import StartOptions
-from orchestrator.client.ends import StillRunning
 from orchestrator.client.starts import StartRequest
 from orchestrator.mcp.arguments import Arguments, JsonObject, Name, WaitSeconds
 from orchestrator.mcp.errors import ToolError
-from orchestrator.mcp.executions import describe_execution
+from orchestrator.mcp.executions import describe_execution, wait_for_end
 from orchestrator.mcp.system import System
 from orchestrator.mcp.tool import Tool
 from orchestrator.mcp.workflows import Document, read_document, unknown_workflow
@@ -60,8 +58,7 @@ def start_execution(system: System, args: StartArguments) -> JsonObject:
     started: JsonObject = {"execution_id": found.execution_id, "existing": found.existing}
     if not args.wait_seconds:
         return started
-    with suppress(StillRunning):
-        client.wait(found.workflow_execution_id, args.wait_seconds)
+    wait_for_end(system, found.workflow_execution_id, args.wait_seconds)
     return {**describe_execution(system, found.workflow_execution_id), **started}
 
 

@@ -15,7 +15,7 @@ from orchestrator.mcp.system import System
 from orchestrator.settings import Settings
 from orchestrator.web.problems import STATUSES
 from worlds.documents import document, step
-from worlds.page_executions import ORDER, raise_error, run_execution
+from worlds.page_executions import raise_error, run_execution
 from worlds.redis_world import RedisWorld
 
 GREET = document(step("greet"), name="greet", inputs={"name": {"type": "string", "required": True}})
@@ -38,7 +38,7 @@ def fail(system: System, name: str, **arguments: Any) -> dict[str, Any]:
 def test_every_tool_describes_itself_in_a_few_words() -> None:
     for tool in TOOLS:
         assert 60 < len(tool.description) < 400, tool.name
-        assert "$ref" not in str(tool.input_schema).replace("#/$defs/WorkflowStatus", ""), tool.name
+        assert "$ref" not in str(tool.input_schema), tool.name
         assert tool.input_schema["additionalProperties"] is False
         assert not (tool.is_destructive and not tool.changes)
     assert len({one.name for one in TOOLS}) == 11
@@ -73,7 +73,10 @@ def test_a_registered_workflow_is_listed_described_and_started(live: RedisWorld,
     assert described["inputs"]["name"]["required"] is True
     assert first["existing"] is False
     assert second == {"execution_id": first["execution_id"], "existing": True}
-    assert call(system, "list_executions", workflow="greet")["executions"][0]["execution_id"] == first["execution_id"]
+    assert (
+        call(system, "list_executions", workflow="greet")["executions"][0]["execution_id"]
+        == first["execution_id"]
+    )
 
 
 def test_a_wrong_start_starts_nothing(live: RedisWorld, system: System) -> None:
@@ -116,7 +119,10 @@ def test_a_failure_is_shown_explained_and_grouped(world: RedisWorld, system: Sys
 def test_a_large_output_is_folded_and_read_piece_by_piece(world: RedisWorld, system: System) -> None:
     text, rows = "abc" * 20_000, list(range(1_000))
     run_execution(
-        world, document(step("load")), {"load": lambda inputs: {"text": text, "rows": rows}}, execution_id="x1"
+        world,
+        document(step("load")),
+        {"load": lambda inputs: {"text": text, "rows": rows}},
+        execution_id="x1",
     )
 
     whole = call(system, "get_execution", execution_id="x1")
@@ -169,9 +175,7 @@ def test_a_signal_and_its_effect(live: RedisWorld, system: System) -> None:
     execution_id = started["execution_id"]
     reasons = call(system, "explain_execution", execution_id=execution_id)["reasons"]
 
-    sent = call(
-        system, "send_signal", execution_id=execution_id, signal="approved", payload={"by": "ada"}
-    )
+    sent = call(system, "send_signal", execution_id=execution_id, signal="approved", payload={"by": "ada"})
     ended = call(system, "get_execution", execution_id=execution_id, wait_seconds=50)
 
     assert started["is_over"] is False
@@ -235,7 +239,7 @@ def test_a_server_that_reads_offers_and_runs_nothing_else(live: RedisWorld, redi
         ("send_signal", {"execution_id": "no#body", "signal": "go"}, "not_found"),
         ("cancel_execution", {"execution_id": "nobody"}, "not_found"),
         ("retry_execution", {"execution_id": "nobody"}, "not_found"),
-        ("list_executions", {"after": "garbage"}, "error"),
+        ("list_executions", {"after": "garbage"}, "bad_query"),
         ("list_executions", {"status": ["eaten"]}, "invalid_request"),
         ("list_executions", {"limit": 10**6}, "invalid_request"),
         ("list_workflows", {"workflow": "nobody"}, "unknown_workflow"),

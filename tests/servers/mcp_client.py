@@ -87,7 +87,11 @@ def mcp_client(redis_url: str, folder: Path, *options: str) -> Iterator[McpClien
 
 def server_parameters(redis_url: str, *options: str) -> StdioServerParameters:
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-    module = ["-m", "orchestrator"] if IS_FULL else ["-I", "-S", str(WARM_REQUEST), WARM_SERVER.path, "orchestrator"]
+    module = (
+        ["-m", "orchestrator"]
+        if IS_FULL
+        else ["-I", "-S", str(WARM_REQUEST), WARM_SERVER.path, "orchestrator"]
+    )
     return StdioServerParameters(
         command=sys.executable,
         args=[*module, "mcp", *options],
