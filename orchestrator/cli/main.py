@@ -23,6 +23,7 @@ from orchestrator.cli.commands.health import health
 from orchestrator.cli.commands.history import history
 from orchestrator.cli.commands.hold_step import hold_step
 from orchestrator.cli.commands.list import list_executions
+from orchestrator.cli.commands.mcp import mcp
 from orchestrator.cli.commands.pause import pause
 from orchestrator.cli.commands.payload import payload
 from orchestrator.cli.commands.register import register
@@ -67,7 +68,7 @@ main.add_section(
 main.add_section("Workflows and schedules", (register, workflows, schedules))
 main.add_section(
     "Operate",
-    (coordinator, worker, web, exporter, traces, doctor, health, check_consistency, dead_letters),
+    (coordinator, worker, web, mcp, exporter, traces, doctor, health, check_consistency, dead_letters),
 )
 main.add_section("Authoring", (validate, graph, what_if, executors, schema, convert, completion))
 main.add_aliases(

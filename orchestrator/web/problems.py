@@ -6,16 +6,13 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import NoPermissionError, ResponseError
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from orchestrator.application import errors
 from orchestrator.web.headers import HEADERS
 
 if TYPE_CHECKING:
@@ -24,8 +21,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PROBLEM_TYPE = "application/problem+json"
-RETRY_SOON_S, RETRY_LATER_S = 1, 5
-"""When a request may be repeated: after an outage of Redis, and while too many starts wait."""
+RETRIES = {
+    "unavailable": {"Retry-After": "1"},
+    "request_lost": {"Retry-After": "1"},
+    "busy": {"Retry-After": "5"},
+}
+"""When a request may be repeated, in seconds: after an outage of Redis, and while too many starts wait."""
 
 
 class Problem(Exception):
@@ -72,66 +73,44 @@ TITLES = {
 }
 
 
+STATUSES = {
+    "not_found": 404,
+    "payload_missing": 404,
+    "history_not_kept": 404,
+    "bad_query": 400,
+    "invalid_spec": 422,
+    "start_rejected": 409,
+    "rejected": 409,
+    "too_large": 413,
+    "busy": 429,
+    "request_lost": 503,
+    "no_reply": 504,
+    "unavailable": 503,
+    "forbidden_by_redis": 403,
+    "conflict": 409,
+    "error": 400,
+    "internal": 500,
+}
+"""The status of each known error. A start that is rejected with a list of problems has 422."""
+
+
 def find_problem(error: Exception) -> Problem | None:
     """The problem that an error is; None for a defect."""
-    from orchestrator.client.controls import ControlRejected
-    from orchestrator.client.replies import NoReply, RequestLost
-    from orchestrator.diagnosis.why import UnknownStep
-    from orchestrator.redis_rq.dead_letters import DeadLetterNotFound
-    from orchestrator.redis_rq.queries.listing import InvalidCursor
+    from orchestrator.application.errors import AccessDenied
+    from orchestrator.diagnosis.known_errors import find_known_error
 
     match error:
         case Problem():
             return error
         case HTTPException():
             return _find_http_problem(error)
-        case errors.RecordNotFound() | UnknownStep() | DeadLetterNotFound():
-            return Problem(404, "not_found", str(error))
-        case errors.PayloadMissing():
-            return Problem(404, "payload_missing", str(error))
-        case errors.HistoryNotKept():
-            return Problem(404, "history_not_kept", str(error))
-        case InvalidCursor():
-            return Problem(400, "bad_query", str(error))
-        case errors.InvalidSpec(problems=problems):
-            return Problem(422, "invalid_spec", str(error), [one.as_dict() for one in problems])
-        case errors.StartRejected(problems=problems) if problems:
-            return Problem(422, "start_rejected", str(error), problems)
-        case errors.StartRejected():
-            return Problem(409, "start_rejected", str(error))
-        case ControlRejected():
-            return Problem(409, "rejected", str(error))
-        case errors.TooLarge():
-            return Problem(413, "too_large", str(error))
-        case errors.Busy():
-            return Problem(429, "busy", str(error), headers=_retry_after(RETRY_LATER_S))
-        case RequestLost():
-            return Problem(503, "request_lost", str(error), headers=_retry_after(RETRY_SOON_S))
-        case NoReply():
-            return Problem(504, "no_reply", str(error), more={"entry": error.entry_id})
-        case errors.Unavailable():
-            detail = f"cannot use Redis: {str(error).removeprefix('Redis: ')}"
-            return Problem(503, "unavailable", detail, headers=_retry_after(RETRY_SOON_S))
-        case errors.AccessDenied():
-            return Problem(503, "unavailable", str(error))
-        case NoPermissionError():
-            return _forbidden_by_redis()
-        case ResponseError() if _NO_PERMISSION_IN_SCRIPT.search(str(error)):
-            return _forbidden_by_redis()
-        case errors.RecordConflict():
-            return Problem(409, "conflict", str(error))
-        case errors.OrchestratorError():
-            is_mistake = getattr(error, "exit_code", None) == 2
-            return Problem(400 if is_mistake else 500, "error" if is_mistake else "internal", str(error))
-    return None
-
-
-_NO_PERMISSION_IN_SCRIPT = re.compile("^(The user executing the script can't|ACL failure in script)")
-"""Redis has an error of its own for a command that a script may not call."""
-
-
-def _forbidden_by_redis() -> Problem:
-    return Problem(403, "forbidden_by_redis", "the Redis user of this page may not do this")
+    known = find_known_error(error)
+    if known is None:
+        return None
+    is_invalid_start = known.code == "start_rejected" and known.problems
+    status = 422 if is_invalid_start else STATUSES[known.code]
+    headers = {} if isinstance(error, AccessDenied) else RETRIES.get(known.code, {})
+    return Problem(status, known.code, known.message, known.problems, headers=headers, more=known.more)
 
 
 def _find_http_problem(error: HTTPException) -> Problem:
@@ -143,10 +122,6 @@ def _find_http_problem(error: HTTPException) -> Problem:
         return Problem(404, "not_found", "there is nothing at this path")
     status = error.status_code if error.status_code in TITLES else 400
     return Problem(status, "error", str(error.detail))
-
-
-def _retry_after(seconds: int) -> dict[str, str]:
-    return {"Retry-After": str(seconds)}
 
 
 def problem_response(request: HTTPConnection, problem: Problem) -> Response:

@@ -182,6 +182,9 @@ RULES = {
     "orchestrator.embedded": Rule(ours=ANYTHING, libraries=ANYTHING),
     "orchestrator.cli": Rule(ours=ANYTHING, libraries=ANYTHING),
     "orchestrator.web": Rule(ours=ANYTHING, libraries=ANYTHING, never=frozenset({"orchestrator.cli"})),
+    "orchestrator.mcp": Rule(
+        ours=ANYTHING, libraries=ANYTHING, never=frozenset({"orchestrator.cli", "orchestrator.web"})
+    ),
     "orchestrator.__main__": Rule(ours=frozenset({"orchestrator.cli"})),
     # Only exports names.
     "orchestrator": rule(
@@ -340,6 +343,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
         ("orchestrator.settings", "from orchestrator.backend import ports"),
         ("orchestrator.cli.main", "importlib.import_module('orchestrator_executors.greetings')"),
         ("orchestrator.local.workflow", "from orchestrator.embedded import embedded_redis"),
+        ("orchestrator.mcp.calls", "from orchestrator.web.problems import Problem"),
         ("orchestrator.testing.driver", "import pytest"),
         ("orchestrator.testing.driver", "from orchestrator.worker.harness import Harness"),
         ("orchestrator.testing.plugin", "from orchestrator.local.workflow import Workflow"),

@@ -176,6 +176,7 @@ WITHOUT_JSON = {
     "schema": "it prints JSON",
     "web": "it serves until a signal",
     "exporter": "it serves until a signal",
+    "mcp": "it speaks a protocol",
     "payload": "it prints JSON",
     "dead-letters": "its commands have it",
     "completion": "it prints a script",

@@ -12,6 +12,7 @@ from orchestrator import web
 from orchestrator.client import Client
 from orchestrator.web.api.openapi import summarize
 from orchestrator.web.api.routes import API_ROUTES
+from orchestrator.web.problems import STATUSES
 from servers.page_server import serve
 from worlds.documents import document, step
 from worlds.page_executions import ORDER, run_execution
@@ -89,7 +90,7 @@ def commands(world: RedisWorld) -> int:
 def test_every_code_of_a_problem_is_on_the_page() -> None:
     package = Path(web.__file__).parent
     source = "".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
-    codes = set(re.findall(r'Problem\(\s*\d{3},\s*"(\w+)"', source))
+    codes = set(re.findall(r'Problem\(\s*\d{3},\s*"(\w+)"', source)) | set(STATUSES)
 
     assert len(codes) > 20
     assert codes - {"error"} <= set(re.findall(r"`(\w+)`", TEXT))
