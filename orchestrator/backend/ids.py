@@ -19,6 +19,7 @@ def now_ms() -> int:
 
 
 def random_nonce() -> str:
+    """Return 16 random hex digits."""
     return os.urandom(8).hex()
 
 

@@ -41,6 +41,8 @@ class _StoredExecution:
 
 
 class InMemoryStore:
+    """Keeps records in the memory of this process."""
+
     def __init__(self, nonce: Callable[[], str] = random_nonce) -> None:
         self._nonce = nonce
         self.shared_state = MemorySharedState()

@@ -66,6 +66,7 @@ class When:
 
 
 def when(condition: Condition) -> When:
+    """Begin a branch: `when(condition).complete()`, or another action, is the branch."""
     return When(condition)
 
 

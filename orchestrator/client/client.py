@@ -406,6 +406,7 @@ class Client:
         return make_run_status(view, clock_ms(self._redis))
 
     def status(self, execution_id: str) -> WorkflowStatus:
+        """Return the status of an execution; raises RecordNotFound if there is none."""
         return self.record(execution_id).status
 
     def outputs(self, execution_id: str) -> dict[str, Any]:

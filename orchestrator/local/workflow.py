@@ -53,6 +53,8 @@ _R = TypeVar("_R")
 
 
 class Workflow:
+    """A handle on one execution, which runs in this process. It has only an id and a backend."""
+
     def __init__(self, workflow_execution_id: str, backend: Backend) -> None:
         self.id, self.backend = workflow_execution_id, backend
 

@@ -62,6 +62,8 @@ class Step:
 
 
 class Execution:
+    """One execution of a workflow in a test: read it, control it and send it signals."""
+
     def __init__(self, system: SimulatedSystem, workflow_execution_id: str) -> None:
         self._system = system
         self._workflow = Workflow(workflow_execution_id, system.backend)

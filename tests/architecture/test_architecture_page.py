@@ -28,7 +28,7 @@ from worlds.redis_world import RedisWorld
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "orchestrator"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
+LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 
 

@@ -1,4 +1,4 @@
-"""The index lists every page, and every relative link of the documentation leads to a file and a heading."""
+"""The index lists every page, and every relative link in Markdown leads to a file and a heading."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from e2e.pages import prose
 ROOT = Path(__file__).parents[2]
 INDEX = ROOT / "docs" / "index.md"
 PAGES = [
-    *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "examples").glob("*/README.md")),
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / ".github").rglob("*.md")),
+    *sorted(ROOT.glob("*.md")),
 ]
-HEADINGS = ["Start here", "Guides", "Reference", "Operating", "Internals and contributing"]
+HEADINGS = ["Start", "Guides", "Coming from", "Reference", "Explanation", "Contributing"]
 
 
 def links(page: str) -> list[str]:
-    """The relative links outside of code."""
+    """The relative links outside of code, and the files that pictures are in."""
     text = re.sub(r"`[^`\n]*`", "``", prose(page))
-    return [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+    found = [*re.findall(r"\]\(([^)\s]+)\)", text), *re.findall(r'\b(?:src|srcset)="([^"\s]+)"', text)]
+    return [link for link in found if "://" not in link]
 
 
 def anchors(page: str) -> set[str]:
@@ -57,7 +58,8 @@ def test_the_index_has_one_line_for_each_page_under_a_heading() -> None:
     text = INDEX.read_text(encoding="utf-8")
 
     assert re.findall(r"^## (.*)$", text, re.M) == HEADINGS
-    body = [line for line in text.splitlines()[1:] if line and not line.startswith("## ")]
+    body = text.partition("\n## ")[2].splitlines()[1:]
+    body = [line for line in body if line and not re.match("###? ", line)]
     assert [line for line in body if not re.fullmatch(r"- \[[^\]]+\]\([^)]+\): .+\.", line)] == []
 
 
@@ -74,6 +76,13 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
     page.write_text(
         "[a](other.md#one--two) [b](other.md#same-1) [c](other.md#same-2) [d](other.md#not-a-heading)"
         " [e](missing.md) [f](https://example.org/missing) `[g](missing.md)` [h](#nowhere)\n"
+        '<img src="other.md"> <img src="missing.png">\n'
     )
 
-    assert broken_links(page) == ["other.md#same-2", "other.md#not-a-heading", "missing.md", "#nowhere"]
+    assert broken_links(page) == [
+        "other.md#same-2",
+        "other.md#not-a-heading",
+        "missing.md",
+        "#nowhere",
+        "missing.png",
+    ]

@@ -69,11 +69,6 @@ EXAMPLES = {
 }
 EXECUTORS, SENDING = (block.text for block in BLOCKS if block.language == "python")
 START, COMMAND, CONTROLS = (block.text for block in BLOCKS if block.language == "sh")
-DRAWING, WORKFLOW_DRAWING = (
-    block.text
-    for before, block in zip([None, *BLOCKS], BLOCKS, strict=False)
-    if block.language == "text" and before is not None and before.language != "yaml"
-)
 
 
 def _executors() -> dict[str, Callable[[dict[str, Any]], Any]]:
@@ -103,7 +98,7 @@ def _shown(line: int) -> dict[str, Any]:
 def test_no_block_is_left_untreated() -> None:
     treated = [line for kind in (None, "json", "text") for line in _of(kind)]
     treated += [one.after.line for one in EXAMPLES.values() if one.after]
-    others = (EXECUTORS, SENDING, START, COMMAND, CONTROLS, DRAWING, WORKFLOW_DRAWING)
+    others = (EXECUTORS, SENDING, START, COMMAND, CONTROLS)
     treated += [one.line for one in BLOCKS if one.text in others]
 
     assert sorted(treated) == [block.line for block in BLOCKS]
@@ -357,8 +352,6 @@ def _moves_below(titles: str) -> dict[str, frozenset[str]]:
 def test_the_page_shows_every_move_of_a_step_and_of_a_workflow() -> None:
     assert _moves_below("| from | to |") == STEP_TRANSITIONS
     assert _moves_below("| a workflow that is | may become |") == WORKFLOW_TRANSITIONS
-    assert [status for status in StepStatus if status not in DRAWING] == [StepStatus.ON_HOLD]
-    assert [status for status in WorkflowStatus if status not in WORKFLOW_DRAWING] == []
 
 
 def test_every_link_of_the_page_leads_somewhere() -> None:

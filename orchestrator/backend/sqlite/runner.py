@@ -34,6 +34,8 @@ _NO_LIMIT = -1
 
 
 class SqliteRunner:
+    """Keeps jobs in a SQLite file, for workers in other threads and processes."""
+
     def __init__(self, path: str | Path, lease_s: float = 30.0, clock: Callable[[], int] = now_ms) -> None:
         """`lease_s` is how long a worker that takes a job may be silent before the job is given to
         another."""

@@ -36,6 +36,8 @@ SPEC_CACHE_SIZE = 64
 
 
 class SqliteStore:
+    """Keeps records in a SQLite file. A commit is one transaction."""
+
     def __init__(self, path: str | Path, nonce: Callable[[], str] = random_nonce) -> None:
         self._db, self._nonce = Database(path), nonce
         self.shared_state = SqliteSharedState(self._db, self._spec, self._pin_spec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from orchestrator.application.spec.model import LoadedSpec
     from orchestrator.application.spec.report import Report
     from orchestrator.worker.executors.catalogue import Catalogue
+
+CODES_HINT = "The page docs/errors.md explains each code in brackets."
 
 
 @click.command()
@@ -50,6 +53,8 @@ def validate(
     else:
         for report in reports:
             print_text("\n".join(_format_report(report)))
+        if sys.stderr.isatty() and any(report["problems"] or report["warnings"] for report in reports):
+            click.echo(CODES_HINT, err=True)
     if not all(report["valid"] for report in reports):
         raise click.exceptions.Exit(EXIT_INVALID)
 
