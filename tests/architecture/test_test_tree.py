@@ -19,7 +19,11 @@ ACROSS = {
     "web/attacks",
 }
 """Folders that test several packages together; CONTRIBUTING.md lists them."""
-ELSEWHERE = {"executors": "executors/orchestrator_executors", "scripts": "scripts"}
+ELSEWHERE = {
+    "executors": "executors/orchestrator_executors",
+    "scripts": "scripts",
+    "scripts/documentation": "scripts/documentation",
+}
 """Folders that test something outside of orchestrator/."""
 
 

@@ -195,7 +195,7 @@ INITIALIZED = message("notifications/initialized", {})
 def start(redis_url: str, errors: object) -> subprocess.Popen[bytes]:
     """The server in an interpreter of its own, with pipes."""
     found = server_parameters(redis_url)
-    return subprocess.Popen(
+    process: subprocess.Popen[bytes] = subprocess.Popen(
         [sys.executable, "-m", "orchestrator", "mcp"],
         cwd=found.cwd,
         env=found.env,
@@ -203,3 +203,4 @@ def start(redis_url: str, errors: object) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=errors,  # type: ignore[call-overload]
     )
+    return process
