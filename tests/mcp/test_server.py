@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -192,7 +193,7 @@ INITIALIZE = message(
 INITIALIZED = message("notifications/initialized", {})
 
 
-def start(redis_url: str, errors: object) -> subprocess.Popen[bytes]:
+def start(redis_url: str, errors: IO[bytes]) -> subprocess.Popen[bytes]:
     """The server in an interpreter of its own, with pipes."""
     found = server_parameters(redis_url)
     process: subprocess.Popen[bytes] = subprocess.Popen(
@@ -201,6 +202,6 @@ def start(redis_url: str, errors: object) -> subprocess.Popen[bytes]:
         env=found.env,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=errors,  # type: ignore[call-overload]
+        stderr=errors,
     )
     return process

@@ -191,11 +191,13 @@ def test_controls_are_recorded_with_the_user(
     execution_id = call(system, "start_execution", document=WAITS)["execution_id"]
 
     cancelled = call(system, "cancel_execution", execution_id=execution_id, reason="a mistake")
+    shown = call(system, "get_execution", execution_id=execution_id)
     again = call(system, "cancel_execution", execution_id=execution_id)
     retried = call(system, "retry_execution", execution_id=execution_id)
     fail(system, "retry_execution", execution_id=execution_id)
 
     assert (cancelled["status"], cancelled["changed"]) == ("cancelled", True)
+    assert (shown["cancelled"]["by"], shown["cancelled"]["reason"]) == ("ada", "a mistake")
     assert again["changed"] is False
     assert retried["status"] == "in_progress"
     history = str(system.client.history(execution_id))
