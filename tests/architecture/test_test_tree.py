@@ -31,11 +31,13 @@ def folders_with_tests() -> set[str]:
     return {path.parent.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")} - {"."}
 
 
+def package_of(folder: str) -> Path:
+    top, _, rest = folder.partition("/")
+    return ROOT / ELSEWHERE.get(top, f"orchestrator/{top}") / rest
+
+
 def test_every_folder_has_the_name_of_the_package_that_it_tests() -> None:
-    packages = {
-        folder: ROOT / ELSEWHERE.get(folder, f"orchestrator/{folder}")
-        for folder in folders_with_tests() - ACROSS
-    }
+    packages = {folder: package_of(folder) for folder in folders_with_tests() - ACROSS}
 
     assert len(packages) > 20
     assert not [folder for folder, package in packages.items() if not package.is_dir()]
