@@ -116,7 +116,8 @@ class Shell:
         return printed
 
     def close(self) -> None:
-        self._process.communicate()
+        """End the shell, with what it has left running in the background: that holds the pipe open."""
+        self._process.communicate("kill $(jobs -p) 2>/dev/null\n")
 
 
 @dataclass
