@@ -11,6 +11,7 @@ from e2e.test_docs_index import anchors
 from e2e.test_language_docs import WORDS
 from orchestrator import web
 from orchestrator.application.spec.validation import CODES, WARNINGS
+from orchestrator.web.problems import STATUSES
 from orchestrator.worker.executors.spec_check import CODES as EXECUTOR_CODES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text(encoding="utf-8")
@@ -19,7 +20,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text(encoding="ut
 def _codes_of_http_problems() -> set[str]:
     package = Path(web.__file__).parent
     source = "".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
-    return set(re.findall(r'Problem\(\s*\d{3},\s*"(\w+)"', source))
+    return set(re.findall(r'Problem\(\s*\d{3},\s*"(\w+)"', source)) | set(STATUSES)
 
 
 FAILURES = set(WORDS["kinds of failure"])
