@@ -84,7 +84,9 @@ def train(
     """Train from the last checkpoint. Its name is the same for every attempt of this step."""
     name = context["idempotency_key"].replace("#", "-").replace(":", "-")
     checkpoint = models() / f"{name}.checkpoint"
-    state = json.loads(checkpoint.read_text()) if checkpoint.exists() else {"epoch": 0, "a": 0.0, "b": 0.0}
+    state = {"epoch": 0, "a": 0.0, "b": 0.0}
+    if checkpoint.exists():
+        state = json.loads(checkpoint.read_text())
     log(f"training from epoch {state['epoch']} of {epochs}")
     points = json.loads(Path(rows).read_text())
     while state["epoch"] < epochs:
@@ -98,7 +100,7 @@ def train(
             heartbeat(state["epoch"] / epochs, note=f"epoch {state['epoch']}")
     model = models() / f"{name}.model"
     replace(model, json.dumps({"a": state["a"], "b": state["b"]}))
-    return Model(str(model), state["epoch"])
+    return Model(str(model), epochs)
 
 
 @step(timeout="30m", retry=3)
@@ -136,7 +138,7 @@ def read_rows(path: Path) -> list[tuple[float, float]]:
 
 
 def mean_squared_error(model: Path, points: list[tuple[float, float]]) -> float:
-    line = json.loads(model.read_text())
+    line: dict[str, float] = json.loads(model.read_text())
     return round(sum((line["a"] * x + line["b"] - y) ** 2 for x, y in points) / len(points), 6)
 
 
