@@ -25,7 +25,7 @@ HOSTILE_TEXTS = {
     "a script": "<script>document.title = 'taken over'</script>",
     "an image": "<img src=x onerror=\"document.title = 'taken over'\">",
     "quotes": "\"' autofocus onfocus=document.title='taken&over' x=\"",
-    "a template": "{{ 7 * 7 }}{% raw %}",
+    "a template": "{{ 1337 * 1337 }}{% raw %}",
     "control characters": "bell\x07 escape\x1b[31m null-like\x01",
     "reversed text": "abc\u202etxt.exe\u2066\u200b",
 }
