@@ -64,6 +64,8 @@ def test_the_example_starts_each_order_in_one_of_two_cells(tmp_path: Path) -> No
 
         exec(compile(source, "docs/cells.md", "exec"), scope)
 
+        for client in scope["CELLS"]:
+            contexts.callback(client._redis.close)
         known = [[_knows(client, f"order-{number}") for client in scope["CELLS"]] for number in range(8)]
     assert [sum(cells) for cells in known] == [1] * 8
     assert {cells.index(True) for cells in known} == {0, 1}

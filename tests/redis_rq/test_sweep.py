@@ -254,7 +254,8 @@ def test_what_a_sweep_costs_does_not_depend_on_how_many_jobs_wait(world: RedisWo
         spent[depth] = calls(world.client)
         assert len(world.waiting()) == len(world.leases()) == depth
     for made in spent.values():
-        made.pop("config|resetstat", None)
+        for name in ("config|resetstat", "config"):  # before Redis 7, a subcommand counts as its command
+            made.pop(name, None)
     assert spent[1] == spent[100] == spent[3_000]
     assert sum(spent[3_000].values()) <= 10 * 18, f"Redis calls of ten sweeps of one queue: {spent[3_000]}"
 
