@@ -195,7 +195,9 @@ class Reader:
             server = self.stack.enter_context(own_redis(self.folder, *arguments))
         self.redis_url = server.url
         self.environment |= {"ORCHESTRATOR_REDIS_URL": server.url, "RQ_REDIS_URL": server.url}
-        _script(self.folder / "bin" / "redis-cli", f'exec {find_redis_cli()} -s {server.socket} "$@"')
+        client = find_redis_cli()
+        other_port = f'case $1 in -p) exec {client} "$@" ;; esac\n'
+        _script(self.folder / "bin" / "redis-cli", f'{other_port}exec {client} -s {server.socket} "$@"')
 
     def start_services(self, block: Block) -> None:
         for line in block.text.splitlines():
