@@ -191,3 +191,14 @@ def prints_and_waits(inputs: dict[str, Any]) -> dict[str, Any]:
     while not Path(inputs["go"]).exists():
         time.sleep(0.01)
     return {}
+
+
+class SlowToClose(logging.Handler):
+    def close(self) -> None:
+        time.sleep(1)
+
+
+def leaves_slowly(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Returns at once; the process that ran it takes a second to exit."""
+    logging.getLogger("slow").addHandler(SlowToClose())
+    return {}

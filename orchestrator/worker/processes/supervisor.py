@@ -280,8 +280,9 @@ class Supervisor:
             self._report(child, status)
 
     def _add_current_job(self, child: Child) -> None:
-        """Add the job of a dead work-horse, which is in Redis, to its runs."""
-        if self._is_over and self._is_redis_unavailable:
+        """Add the job of a dead work-horse, which is in Redis, to its runs. One that was leaving had no job
+        any more: the job there is that of its successor."""
+        if child.is_leaving or (self._is_over and self._is_redis_unavailable):
             return
         try:
             job = None if self._taker is None else self._taker.current_job()
