@@ -145,7 +145,7 @@ def test_the_command_lines_and_the_variables_exist(services: dict[str, Service],
     passwords = {f"REDIS_{user.upper()}_PASSWORD": "x" for user in USERS.values()}
     values = {name: fill_in(text, passwords) for name, text in services[service]["environment"].items()}
 
-    check_variables({name: value for name, value in values.items() if value})
+    check_variables(values)
     _, *check = services[service]["healthcheck"]["test"]
     if check[0] == "orchestrator":
         check_command(check)
