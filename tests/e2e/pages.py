@@ -116,8 +116,7 @@ class Shell:
         return printed
 
     def close(self) -> None:
-        """End the shell, with what it has left running in the background: that holds the pipe open."""
-        self._process.communicate("kill $(jobs -p) 2>/dev/null\n")
+        self._process.communicate()
 
 
 @dataclass

@@ -17,7 +17,7 @@ LOADED = 3_000
 """So many keys: a server looks at its clients after every 1,024 commands that it loads."""
 LOAD_DELAY_US = 700
 
-ARGUMENTS = ("--appendonly", "yes", "--appendfsync", "everysec", "--lua-time-limit", "100")
+ARGUMENTS = ("--appendonly", "yes", "--appendfsync", "no", "--lua-time-limit", "100")
 
 Outage = Callable[[RedisServer], AbstractContextManager[None]]
 
